@@ -1,0 +1,197 @@
+"""The public shape of an answer. These models are the single source of `--json` and of its JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Status = Literal["interrupted", "finished", "in-flight", "not-found"]
+Confidence = Literal["proven", "likely", "not-established"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class EvidenceLine(_Model):
+    """A line that proves something. `text` is its relevant piece, payload cut; times are UTC, ISO 8601."""
+
+    source: str
+    line: int
+    at: str | None = None
+    at_error_s: float | None = None
+    event: str
+    text: str = ""
+    tainted: bool = False
+    offset: int = Field(0, description="byte offset of the record in `source`")
+    length: int = Field(0, description="length of the record in bytes")
+
+
+class Step(_Model):
+    """One step of the debugging order, with the indices of the evidence it rests on."""
+
+    step: Literal["session_params", "abort_origin", "timeout", "rid_validity", "time_stats"]
+    finding: str
+    evidence: list[int] = []
+
+
+class Link(_Model):
+    """One link of the chain from the proximate cause to the root."""
+
+    cause: str
+    rid: str | None = None
+    summary: str
+    evidence: list[int] = []
+
+
+class RuledOut(_Model):
+    """A cause that was considered and excluded."""
+
+    cause: str
+    because: str
+    evidence: list[int] = []
+
+
+class Candidate(_Model):
+    """A cause that remains possible, and what would decide."""
+
+    cause: str
+    would_decide: str
+
+
+class Version(_Model):
+    """The SGLang release, or range of releases, that the logs speak of."""
+
+    value: str | None = None
+    source: Literal["fingerprint", "told", "unknown"] = Field("unknown", alias="from")
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+class Client(_Model):
+    """What the client saw, as far as the logs tell."""
+
+    http_status: int | None = None
+    saw: str | None = None
+    peer: str | None = None
+
+
+class Times(_Model):
+    """When, how long, how much. Times are UTC, ISO 8601; durations are seconds; counts are tokens."""
+
+    received: str | None = None
+    ended: str | None = None
+    waited_s: float | None = None
+    ran_s: float | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class Attempt(_Model):
+    """One life of a rid: from its Receive to its end."""
+
+    status: Status
+    cause: str
+    confidence: Confidence
+    received: str | None = None
+    ended: str | None = None
+    life: int = 1
+
+
+class Replay(_Model):
+    """What the reference scheduler says."""
+
+    era: str
+    predicted: str | None = None
+    agrees: bool | None = None
+
+
+class Verdict(_Model):
+    """What truly ended one request."""
+
+    schema_version: Literal[1] = 1
+    rid: str
+    matched_by: str = "rid"
+    status: Status
+    cause: str
+    title: str
+    summary: str
+    layer: str
+    stage: str
+    actor: str
+    confidence: Confidence
+    effects: list[str] = []
+    synthetic: bool = False
+    sglang_version: Version = Version()
+    steps: list[Step] = []
+    chain: list[Link] = []
+    ruled_out: list[RuledOut] = []
+    candidates: list[Candidate] = []
+    contradictions: list[str] = []
+    missing: list[str] = []
+    attempts: list[Attempt] = []
+    advice: list[str] = []
+    client: Client = Client()
+    times: Times = Times()
+    replay: Replay | None = None
+    evidence: list[EvidenceLine] = []
+
+
+class InputReport(_Model):
+    """What became of one input of an audit."""
+
+    path: str
+    bytes: int
+    lines: int
+    recognised: int
+    unknown: int
+    warnings: list[str] = []
+
+
+class ServerEvent(_Model):
+    """Something that happened to the server rather than to one request."""
+
+    cause: str
+    at: str | None = None
+    summary: str
+    evidence: list[EvidenceLine] = []
+
+
+class RequestRow(_Model):
+    """A verdict's summary, one per rid, as an audit lists it."""
+
+    rid: str
+    status: Status
+    cause: str
+    candidates: list[Candidate] = []
+    confidence: Confidence
+    layer: str
+    stage: str
+    actor: str
+    effects: list[str] = []
+    synthetic: bool = False
+    session_id: str | None = None
+    times: Times
+    chain: list[str] = []
+
+
+class Totals(_Model):
+    """Counts over all requests that are not synthetic."""
+
+    requests: int = 0
+    interrupted: int = 0
+    finished: int = 0
+    in_flight: int = 0
+    synthetic: int = 0
+    by_cause: dict[str, int] = {}
+    by_confidence: dict[str, int] = {}
+
+
+class Audit(_Model):
+    """What happened to every request of a set of logs."""
+
+    schema_version: Literal[1] = 1
+    inputs: list[InputReport] = []
+    totals: Totals = Totals()
+    server_events: list[ServerEvent] = []
+    requests: list[RequestRow] = []

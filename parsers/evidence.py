@@ -1,0 +1,140 @@
+"""The evidence table: one row per fact that a log states.
+
+A fact is read from the structure of a record. A value that the line does not have is `None`, never zero; a time that
+the line does not have is an interval (`at` ± `at_error`), never a made-up instant. Raw text is not kept: `source`,
+`offset` and `length` find it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Event(StrEnum):
+    """The kinds of facts. The part before the dot says whose life the fact belongs to."""
+
+    REQUEST_RECEIVED = "request.received"
+    REQUEST_RECEIVED_OPENAI = "request.received.openai"
+    REQUEST_FINISHED = "request.finished"
+    REQUEST_REJECTED = "request.rejected"  # the scheduler's `<message>, self.rid='…'`
+    REQUEST_ERROR = "request.error"  # what the API server answered instead of an output
+    REQUEST_STATS = "request.stats"  # (Req)TimeStats
+    REQUEST_BACKLOG = "request.backlog"
+    CLIENT_DISCONNECTED = "client.disconnected"
+    OUTPUT_UNDELIVERABLE = "output.undeliverable"  # the state was deleted before the output came
+    OUTPUT_LOST = "output.lost"  # could not be routed or detokenized
+    ABORT_UNKNOWN_RID = "abort.unknown_rid"
+    ABORT_IGNORED = "abort.ignored"
+    ABORT_EXECUTED = "abort.executed"  # the scheduler's debug lines: names the queue
+    HTTP_ACCESS = "http.access"
+    HTTP_EXCEPTION = "http.exception"
+    SESSION_OPENED = "session.opened"
+    SESSION_OPEN_REFUSED = "session.open_refused"
+    SESSION_CLOSED = "session.closed"
+    SESSION_CLOSE_DEFERRED = "session.close_deferred"
+    SESSION_CLOSE_READY = "session.close_ready"
+    SESSION_CLOSE_UNKNOWN = "session.close_unknown"
+    SESSION_REAPED = "session.reaped"
+    SESSION_KV_RELEASED = "session.kv_released"
+    SESSION_APPEND_REFUSED = "session.append_refused"  # parent unfinished: the line without a rid
+    BATCH_PREFILL = "batch.prefill"
+    BATCH_DECODE = "batch.decode"
+    KV_RETRACTED = "kv.retracted"
+    KV_ABORTED = "kv.aborted"
+    KV_EXHAUSTED = "kv.exhausted"
+    KV_LEAKED = "kv.leaked"
+    GRAMMAR_TOKEN_REFUSED = "grammar.token_refused"
+    GRAMMAR_FAILED = "grammar.failed"
+    MODEL_NAN = "model.nan"
+    WEIGHTS_UPDATE = "weights.update"
+    ENGINE_FLUSH_REFUSED = "engine.flush_refused"
+    ENGINE_CONTINUED = "engine.continued"
+    LOGGING_CONFIGURED = "logging.configured"
+    PD_FAILED = "pd.failed"
+    PD_PEER_LOST = "pd.peer_lost"
+    PD_NOTE = "pd.note"
+    EPD_FAILED = "epd.failed"
+    SCHEDULER_STATUS = "scheduler.status"
+    METRICS_EXPORTED = "metrics.exported"
+    SERVER_ARGS = "server.args"
+    SERVER_STARTED = "server.started"
+    SERVER_CAPACITY = "server.capacity"
+    SERVER_READY = "server.ready"
+    SERVER_HEALTH_FAILED = "server.health_failed"
+    SERVER_SIGTERM = "server.sigterm"
+    SERVER_DRAINING = "server.draining"
+    SERVER_DUMPED = "server.dumped"
+    PROCESS_CRASHED = "process.crashed"
+    PROCESS_EXITED = "process.exited"
+    PROCESS_SIGQUIT = "process.sigquit"
+    PROCESS_TREE_KILLED = "process.tree_killed"
+    WATCHDOG_DUMPED = "watchdog.dumped"
+    WATCHDOG_FIRED = "watchdog.fired"
+
+
+@dataclass(slots=True)
+class Fact:
+    """One fact, with its place in the input.
+
+    `line` counts from 1; `offset` and `length` are bytes in `source`. `at` is UTC epoch seconds, the middle of the
+    interval in which it happened; `at_error` is half the interval's width in seconds; `at_from` is `own` (the line's
+    own stamp), `neighbours`, `meta` (a stamp inside the record) or `wrapper` (a log collector's).
+    `tainted` facts may have been written by a stranger: SGLang prints raw user text in or just before them.
+    """
+
+    event: Event
+    source: str
+    line: int
+    offset: int
+    length: int
+    process: str = ""
+    rank: str | None = None
+    at: float | None = None
+    at_error: float | None = None
+    at_from: str | None = None
+    tainted: bool = False
+    pattern: str | None = None
+    rid: str | None = None
+    session_id: str | None = None
+    parent_rid: str | None = None
+    room: int | None = None
+    finish_type: str | None = None
+    finish_message: str | None = None
+    finish_shape: str | None = None
+    message_id: str | None = None
+    status_code: int | None = None
+    err_type: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    retractions: int | None = None
+    e2e_s: float | None = None
+    queue_s: float | None = None
+    forward_s: float | None = None
+    running: int | None = None
+    queued: int | None = None
+    token_usage: float | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+    """What only some kinds of facts have; `sglang_lifecycle.parsers.table.DETAIL` lists the keys and their types."""
+
+
+@dataclass(slots=True)
+class Source:
+    """What became of one input."""
+
+    path: str
+    bytes: int = 0
+    lines: int = 0
+    recognised: int = 0
+    unknown: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """All facts of a set of inputs, in the order of each source's lines, sources one after the other."""
+
+    facts: list[Fact] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
