@@ -79,7 +79,9 @@ class Report:
             for kind, difference in self.first.items()
         ]
         if self.unpredicted:
-            lines.append(f"{self.unpredicted} operations not compared: a crash of the cache layer, which is not modelled")
+            lines.append(
+                f"{self.unpredicted} operations not compared: a crash of the cache layer, which is not modelled"
+            )
         lines.append(f"{self.agreeing} of {self.operations} operations agree in {self.sequences} sequences")
         return lines
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sglang_lifecycle.replay.engine import Engine, Outcome, RanBatch
+from sglang_lifecycle.replay.batches import RanBatch
+from sglang_lifecycle.replay.engine import Engine, Outcome
 from sglang_lifecycle.replay.profiles import Profile
 from sglang_lifecycle.replay.requests import BAD_REQUEST, FinishReason, Request
 from sglang_lifecycle.replay.sessions import Node, Session
@@ -14,9 +15,9 @@ from sglang_lifecycle.replay.sessions import Node, Session
 def state_digest(engine: Engine) -> dict[str, Any]:
     """Return where every request stands and what every session holds."""
     mark = _flag_of if engine.profile.marks_are_flags else FinishReason.as_dict
-    prefilled = () if engine.last is None or engine.last is engine.running else engine.last.requests
-    in_batches = [(request, "decoding") for request in engine.running.requests]
-    in_batches += [(request, "prefilled") for request in prefilled]
+    batches = engine.batches
+    in_batches = [(request, "decoding") for request in batches.running.requests]
+    in_batches += [(request, "prefilled") for request in batches.prefilled()]
     return {
         "waiting": [_waiting(engine, request, mark) for request in engine.queue.requests],
         "running": [
@@ -25,7 +26,7 @@ def state_digest(engine: Engine) -> dict[str, Any]:
             if request.finished is None
         ],
         "lingering": [request.rid for request, _ in in_batches if request.finished is not None],
-        "batch_is_full": engine.running.full,
+        "batch_is_full": batches.running.full,
         "sessions": {session.id: _session(session, engine.profile) for session in engine.controller.sessions.values()},
     }
 
@@ -79,9 +80,9 @@ def outcome_digest(outcome: Outcome, operation: str, engine: Engine) -> dict[str
         crash = outcome.crash
         return digest | {"crash": {"layer": "lifecycle", "type": crash.kind, "message": crash.text}}
     if outcome.built is not None:
-        rejected = outcome.rejected
+        rejected = outcome.built.rejected
         digest["built"] = {
-            "input_len": outcome.input_length,
+            "input_len": outcome.built.input_length,
             "rejected": None if rejected is None else rejected.as_dict(),
         }
     if outcome.noop:

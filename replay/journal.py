@@ -17,7 +17,7 @@ LogLine = tuple[str, str, str]
 """Logger, level, text."""
 
 
-class SchedulerCrash(Exception):  # noqa: N818 - it is SGLang's crash, not an error of this package
+class SchedulerCrash(Exception):
     """An exception left SGLang's own code here: the scheduler process dies.
 
     `kind` and `text` are the class name and the text of that exception.

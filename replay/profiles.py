@@ -23,19 +23,6 @@ class LastRequest(Enum):
     ABORTED = "aborted"
 
 
-class Drop(Enum):
-    """Ways to leave the waiting queue without having run."""
-
-    ABORT = "abort"
-    """An abort by rid; from 0.5.20 on the timeouts too."""
-    EVICTED = "evicted"
-    """Pushed out of the full queue by a higher priority."""
-    QUEUE_FULL = "queue-full"
-    """Refused by the full queue."""
-    PRIORITY = "priority"
-    """Refused because it carries a priority where there are none."""
-
-
 @dataclass(frozen=True, slots=True)
 class Profile:
     """The rules of one era. The defaults are those of the oldest recorded release, 0.4.9."""
@@ -57,7 +44,10 @@ class Profile:
     empty_append_crashes: bool = True
     """An append without input tokens dies on `req.input_ids[0]` (`Session.create_req`, up to 0.5.9)."""
     turns_carry_priority: bool = False
-    """The priority of a request reaches its session's `Req` (`Session.create_req`, 0.5.10+)."""
+    """A session's turn keeps the priority that it arrived with (`Session.create_req`, 0.5.10+)."""
+    stubs_carry_priority: bool = True
+    """So does the stub of a request whose session is unknown or closing (`Scheduler.handle_generate_request`, up to
+    0.5.9)."""
     refuses_empty_turn: bool = False
     """A turn that is empty with its history is refused (`Session.create_req`, 0.5.20+)."""
     has_reaper: bool = False
@@ -78,9 +68,9 @@ class Profile:
     session_owns_kv_from_admission: bool = False
     """A session's slot exists from the admission of its first turn on, not only from its end
     (`StreamingSession.take`, called by `alloc_for_extend`, 0.5.22+)."""
-    drops_clearing_inflight: frozenset[Drop] = frozenset()
-    """Ways out of the queue that clear the session's in-flight flag (`Scheduler._release_aborted_request`, 0.5.22+).
-    Before, the flag stays set after any of them, and the next turn is refused as busy."""
+    drops_clear_inflight: bool = False
+    """A turn that is aborted, evicted or refused at the queue clears its session's in-flight flag
+    (`Scheduler._release_aborted_request`, 0.5.22+). Before, the flag stays set and the next turn is refused as busy."""
 
     aborts_by_prefix: bool = True
     """An abort hits every rid that starts with the one it names (`Scheduler.abort_request`, 0.4.4+)."""
@@ -88,16 +78,13 @@ class Profile:
     """A request aborted in the queue is answered (`Scheduler.abort_request`, 0.4.7+)."""
     marks_are_flags: bool = True
     """Running requests are marked by `to_abort` and `to_abort_message` (`Req`, up to 0.5.4), not by a reason."""
-    keeps_first_mark: bool = False
-    """An abort or timeout passes over a running request that is marked already, without a line
-    (`Scheduler.abort_request`, 0.5.22+)."""
 
     always_refuses_priority: bool = False
     """Where priorities are off, a request with one is refused whatever the server's arguments say
     (`Scheduler._set_or_validate_priority`, 0.5.3). Later `--abort-on-priority-when-disabled` decides."""
     refused_priority_still_queues: bool = False
     """A request refused for its priority is told so and then queued all the same
-    (`Scheduler._set_or_validate_priority`, 0.5.3)."""
+    (`Scheduler._set_or_validate_priority`, 0.5.3 and 0.5.4)."""
 
     waiting_timeout_text: str | None = None
     """Message of the waiting timeout; None where there is none. `Scheduler._abort_on_queued_timeout` in 0.5.8,
@@ -107,20 +94,29 @@ class Profile:
     timeouts_are_aborts: bool = False
     """Timeouts travel as aborts by rid through the inbox, and so hit by prefix and wherever a request stands
     (`Scheduler._poll_timeout_aborts`, 0.5.20+)."""
+    running_timeout_skips_marked: bool = False
+    """A request that is marked already is not asked how long it has run, so its reason stays
+    (`Scheduler._poll_timeout_aborts`, 0.5.22+). Before, the timeout replaces the reason."""
 
+    sorts_without_room: bool = False
+    """The waiting queue is put in order of priority even where nobody can be admitted
+    (`Scheduler._get_new_batch_prefill_raw`, 0.5.9 and 0.5.10)."""
     drops_finished_before_admission: bool = False
     """Finished requests leave the running batch before a step admits others (`Scheduler.get_next_batch_to_run`,
     0.5.23). Before, they leave at the next decode step and take up room until then."""
+    rechecks_memory: bool = True
+    """`ScheduleBatch.retract_decode` asks `check_decode_mem` again after every retraction (0.5.0+). Before, its loop
+    counts the free tokens itself, so where only that check says that memory is full, one request is retracted."""
     last_request: LastRequest = LastRequest.KEPT
-    """`ScheduleBatch.retract_decode`: kept up to 0.5.4, a ValueError up to 0.5.9, then aborted."""
+    """`ScheduleBatch.retract_decode`: kept up to 0.5.6, a ValueError from 0.5.7 to 0.5.9, then aborted."""
     retract_level: str = "INFO"
-    """Log level of `KV cache pool is full` (`Scheduler.update_running_batch`); a warning from 0.5.5 on."""
+    """Log level of `KV cache pool is full` (`Scheduler.update_running_batch`); a warning from 0.5.7 on."""
     eos_before_length: bool = False
     """A token that is both EOS and the last one allowed ends the request as `stop`, not as `length`
     (`Req.update_finish_state`, 0.5.18+)."""
 
 
-_V0_4_9 = Profile(era="0.4.9", recorded=("0.4.9",))
+_V0_4_9 = Profile(era="0.4.9", recorded=("0.4.9",), rechecks_memory=False)
 
 _V0_4_7 = replace(_V0_4_9, era="0.4.7", recorded=())
 _V0_4_4 = replace(_V0_4_9, era="0.4.4", recorded=(), echoes_queue_aborts=False)
@@ -130,33 +126,37 @@ _V0_5_0 = replace(
     _V0_4_9,
     era="0.5.0",
     recorded=(),
+    rechecks_memory=True,
     session_request_crash="'TokenizedGenerateReqInput' object has no attribute 'lora_path'",
-    always_refuses_priority=True,
-    refused_priority_still_queues=True,
 )
 _V0_5_3 = replace(
     _V0_5_0,
     era="0.5.3",
     recorded=("0.5.3",),
     session_request_crash="'SessionParams' object has no attribute 'rid'",
+    always_refuses_priority=True,
+    refused_priority_still_queues=True,
 )
-_V0_5_4 = replace(_V0_5_0, era="0.5.4")
+_V0_5_4 = replace(_V0_5_0, era="0.5.4", refused_priority_still_queues=True)
 _V0_5_8 = replace(
     _V0_4_9,
     era="0.5.8",
     recorded=("0.5.8",),
     marks_are_flags=False,
+    rechecks_memory=True,
     waiting_timeout_text="Request queue timeout reached.",
     last_request=LastRequest.CRASHES,
     retract_level="WARNING",
 )
-_V0_5_5 = replace(_V0_5_8, era="0.5.5", recorded=(), waiting_timeout_text=None)
+_V0_5_7 = replace(_V0_5_8, era="0.5.7", recorded=(), waiting_timeout_text=None)
+_V0_5_5 = replace(_V0_5_7, era="0.5.5", last_request=LastRequest.KEPT, retract_level="INFO")
 _V0_5_9 = replace(
     _V0_5_8,
     era="0.5.9",
     recorded=("0.5.9",),
     waiting_timeout_text="Request waiting timeout reached.",
     has_running_timeout=True,
+    sorts_without_room=True,
 )
 _V0_5_10 = replace(
     _V0_5_9,
@@ -167,6 +167,7 @@ _V0_5_10 = replace(
     unfinished_parent_error="Session request is appending to a request that hasn't finished.",
     empty_append_crashes=False,
     turns_carry_priority=True,
+    stubs_carry_priority=False,
     has_reaper=True,
     refused_turn_counts_as_activity=True,
     last_request=LastRequest.ABORTED,
@@ -176,6 +177,7 @@ _V0_5_11 = replace(
     era="0.5.11",
     recorded=("0.5.12",),
     session_logger="sglang.srt.session.session_controller",
+    sorts_without_room=False,
     logs_session_life=True,
     tracks_inflight=True,
     logs_kv_release_on_abort=True,
@@ -196,14 +198,13 @@ _V0_5_22 = replace(
     recorded=("0.5.22",),
     logs_kv_release_on_abort=False,
     session_owns_kv_from_admission=True,
-    drops_clearing_inflight=frozenset({Drop.ABORT, Drop.QUEUE_FULL, Drop.EVICTED}),
-    keeps_first_mark=True,
+    drops_clear_inflight=True,
+    running_timeout_skips_marked=True,
 )
 _V0_5_23 = replace(
     _V0_5_22,
     era="0.5.23",
     recorded=("0.5.23",),
-    drops_clearing_inflight=frozenset({Drop.ABORT, Drop.QUEUE_FULL, Drop.EVICTED, Drop.PRIORITY}),
     drops_finished_before_admission=True,
 )
 
@@ -216,6 +217,7 @@ PROFILES: tuple[Profile, ...] = (
     _V0_5_3,
     _V0_5_4,
     _V0_5_5,
+    _V0_5_7,
     _V0_5_8,
     _V0_5_9,
     _V0_5_10,

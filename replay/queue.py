@@ -7,31 +7,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from sglang_lifecycle.replay.config import Config
 from sglang_lifecycle.replay.journal import SCHEDULER, Journal
-from sglang_lifecycle.replay.profiles import Drop, Profile
-from sglang_lifecycle.replay.requests import Request
-
-UNAVAILABLE = 503
+from sglang_lifecycle.replay.profiles import Profile
+from sglang_lifecycle.replay.requests import UNAVAILABLE, Request
 
 PRIORITY_DISABLED = "Using priority is disabled for this server. Please send a new request without a priority."
 QUEUE_FULL = "The request queue is full."
 EVICTED = "The request is aborted by a higher priority request."
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """The server arguments and environment that the lifecycle depends on. Timeouts are in seconds, None is off."""
-
-    waiting_timeout: float | None = None
-    running_timeout: float | None = None
-    max_queued_requests: int | None = None
-    enable_priority_scheduling: bool = False
-    schedule_low_priority_values_first: bool = False
-    abort_on_priority_when_disabled: bool = False
-    max_running: int | None = None
 
 
 def unavailable(message: str) -> dict[str, Any]:
@@ -70,7 +55,7 @@ class WaitingQueue:
         if request.priority is None or not refuses:
             return True
         journal.echo(request, unavailable(PRIORITY_DISABLED))
-        self._let_go(request, Drop.PRIORITY)
+        self._let_go(request)
         return self._profile.refused_priority_still_queues
 
     def _makes_room(self, request: Request, journal: Journal) -> bool:
@@ -80,11 +65,11 @@ class WaitingQueue:
         victim = self._least_urgent() if self._config.enable_priority_scheduling else None
         if victim is None or self._urgency(request) >= self._urgency(victim):
             journal.echo(request, unavailable(QUEUE_FULL))
-            self._let_go(request, Drop.QUEUE_FULL)
+            self._let_go(request)
             return False
         self.requests.remove(victim)
         journal.echo(victim, unavailable(EVICTED))
-        self._let_go(victim, Drop.EVICTED)
+        self._let_go(victim)
         return True
 
     def _urgency(self, request: Request) -> int:
@@ -112,7 +97,7 @@ class WaitingQueue:
             if self._profile.echoes_queue_aborts:
                 journal.echo(request, reason)
                 journal.log(SCHEDULER, "DEBUG", f"Abort queued request. req.rid={request.rid!r}")
-            self._let_go(request, Drop.ABORT)
+            self._let_go(request)
 
     def overdue(self, now: float) -> list[Request]:
         """Return the requests that have waited, strictly, longer than the waiting timeout."""
@@ -128,7 +113,8 @@ class WaitingQueue:
         for request in overdue:
             journal.echo(request, unavailable(self._profile.waiting_timeout_text or ""))
 
-    def _let_go(self, request: Request, drop: Drop) -> None:
+    def _let_go(self, request: Request) -> None:
+        """Leave a request to its fate. A refused stub frees its session too, whoever's turn is under way."""
         session = request.session
-        if drop in self._profile.drops_clearing_inflight and session is not None and session.streaming:
+        if self._profile.drops_clear_inflight and session is not None and session.streaming:
             session.inflight = False

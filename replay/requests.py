@@ -6,11 +6,14 @@ SGLang lets two requests share one array, and then the growth of one is seen by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sglang_lifecycle.replay.sessions import Session
+
+UNAVAILABLE = 503
+"""HTTP status of what limits and timeouts cut off."""
 
 BAD_REQUEST = "BadRequestError"
 """`err_type` of a request that the scheduler refuses with status 400."""
@@ -128,21 +131,3 @@ class Request:
         full = self.output >= self.max_new_tokens
         length = FinishReason("length", length=self.max_new_tokens) if full else None
         return (stop or length) if eos_before_length else (length or stop)
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Requests that run together (SGLang's `ScheduleBatch`).
-
-    Finished requests linger in it until the scheduler filters it, and count against the limit of running requests.
-    """
-
-    requests: list[Request] = field(default_factory=list)
-    full: bool = False
-    """`batch_is_full`: while set, no admission is tried."""
-
-    def drop_finished(self) -> bool:
-        """Remove finished requests; return whether there were any."""
-        before = len(self.requests)
-        self.requests = [request for request in self.requests if request.finished is None]
-        return len(self.requests) < before

@@ -24,9 +24,13 @@ class Node:
     parent: Node | None = None
     children: list[Node] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        if self.parent is not None:
-            self.parent.children.append(self)
+    @classmethod
+    def under(cls, parent: Node | None, request: Request) -> Node:
+        """Return a new node for `request`, made a child of `parent`."""
+        node = cls(request, parent)
+        if parent is not None:
+            parent.children.append(node)
+        return node
 
     def abort(self) -> None:
         """Mark the request for `Aborted` unless it has ended."""
@@ -163,5 +167,3 @@ class SessionController:
 
 def _all_finished(session: Session) -> bool:
     return all(node.request.finished is not None for node in session.nodes.values())
-
-

@@ -37,7 +37,8 @@ def build_request(
     session = sessions.get(params.id)
     if session is not None and not session.close_on_finish:
         return _create_turn(session, params, arrival, profile, now, journal)
-    request = Request(arrival.rid, Tokens(arrival.length), arrival.max_new_tokens, arrival.priority)
+    priority = arrival.priority if profile.stubs_carry_priority else None
+    request = Request(arrival.rid, Tokens(arrival.length), arrival.max_new_tokens, priority)
     _refuse(
         request,
         f"Invalid request: session id {params.id} does not exist"
@@ -66,7 +67,7 @@ def _create_turn(
         return request
     session.last_active = now
     if not session.streaming:
-        session.nodes[arrival.rid] = Node(request, parent)
+        session.nodes[arrival.rid] = Node.under(parent, request)
     elif profile.tracks_inflight:
         session.inflight = True  # the node follows when the turn has ended well
     else:
@@ -101,9 +102,7 @@ def _parent(
     return node, None
 
 
-def _prompt(
-    session: Session, params: SessionParams, arrival: Arrival, parent: Node | None, profile: Profile
-) -> Tokens:
+def _prompt(session: Session, params: SessionParams, arrival: Arrival, parent: Node | None, profile: Profile) -> Tokens:
     if parent is None:
         return Tokens(arrival.length)
     if arrival.length == 0 and profile.empty_append_crashes:
