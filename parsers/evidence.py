@@ -15,6 +15,7 @@ from typing import Any
 class Event(StrEnum):
     """The kinds of facts. The part before the dot says whose life the fact belongs to."""
 
+    UNKNOWN = "unknown"
     REQUEST_RECEIVED = "request.received"
     REQUEST_RECEIVED_OPENAI = "request.received.openai"
     REQUEST_FINISHED = "request.finished"
@@ -138,3 +139,5 @@ class Evidence:
 
     facts: list[Fact] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """One line for each path named by the user that could not be read."""

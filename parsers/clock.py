@@ -1,0 +1,66 @@
+"""When a record without a stamp of its own happened: an interval, never a guess.
+
+The request log of 0.5.8 to 0.5.11 writes no time. Its neighbours in the same file bound it; where a `Finish` carries
+epoch stamps in `meta_info`, these tell the instant, after the zone of the log has been taken into account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+_SLACK = 1.5  # seconds by which a stamp inside a record may leave the interval that its neighbours allow
+_QUARTER = 900.0
+
+
+def settle(facts: Sequence[Fact]) -> None:
+    """Give every fact of one source, in line order, its time.
+
+    A stamp of one second's resolution stands for the second that it begins. Facts before the first or after the last
+    stamp of a source keep the one bound that they have, with no upper limit on the error stated (`at_error` None).
+    """
+    lower: float | None = None
+    waiting: list[tuple[Fact, float | None]] = []
+    for fact in facts:
+        if fact.at is None:
+            waiting.append((fact, lower))
+            continue
+        start = fact.at - (fact.at_error or 0.0)
+        end = fact.at + (fact.at_error or 0.0)
+        for earlier, bound in waiting:
+            _between(earlier, bound, end)
+        waiting.clear()
+        lower = start if lower is None else max(lower, start)
+        if fact.event is Event.REQUEST_FINISHED:
+            _sharpen(fact)
+    for earlier, bound in waiting:
+        _between(earlier, bound, None)
+
+
+def _between(fact: Fact, lower: float | None, upper: float | None) -> None:
+    if lower is None and upper is None:
+        return
+    if lower is None or upper is None:
+        fact.at, fact.at_error = lower if lower is not None else upper, None
+    else:
+        upper = max(lower, upper)
+        fact.at, fact.at_error = (lower + upper) / 2, (upper - lower) / 2
+    fact.at_from = "neighbours"
+    _sharpen(fact, lower, upper)
+
+
+def _sharpen(fact: Fact, lower: float | None = None, upper: float | None = None) -> None:
+    """Use the epoch stamp inside a `Finish` where it agrees with what the line allows, zones taken into account."""
+    sent = fact.detail.get("response_sent_to_client_ts")
+    if sent is None or fact.at is None or fact.at_from == "meta":
+        return
+    if fact.at_from == "own":
+        lower, upper = fact.at - (fact.at_error or 0.0), fact.at + (fact.at_error or 0.0)
+        if (fact.at_error or 0.0) < 0.01:
+            return
+    middle = fact.at
+    sent += round((middle - sent) / _QUARTER) * _QUARTER
+    if (lower is None or sent >= lower - _SLACK) and (upper is None or sent <= upper + _SLACK):
+        fact.at = min(max(sent, lower if lower is not None else sent), upper if upper is not None else sent)
+        fact.at_error, fact.at_from = 0.05, "meta"

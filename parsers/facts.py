@@ -1,0 +1,302 @@
+"""From a recognised record to a row of the evidence table."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, tzinfo
+from typing import Any
+
+from sglang_lifecycle.parsers import literals
+from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.patterns import Pattern, table
+from sglang_lifecycle.parsers.requestlog import RequestRecord
+
+_COLUMNS = frozenset("rid session_id parent_rid".split())
+_INTEGERS = frozenset(
+    "room prompt_tokens completion_tokens cached_tokens running queued count unfinished http_status pid exit_code "
+    "new_seq new_token max_total_tokens max_running_requests context_len chunked_prefill_size peer_rank kind".split()
+)
+_NUMBER = {
+    "running": re.compile(r"#running-req: (\d+)"),
+    "queued": re.compile(r"#queue-req: (\d+)"),
+    "token_usage": re.compile(r"token usage: ([\d.]+)"),
+}
+_DURATION = re.compile(r"\b(queue|forward)_duration=(-?[\d.]+)ms")
+_ENTRY = re.compile(r"\bentry_time=(\d{9,}\.\d+)")
+_ARGS = frozenset(
+    "tp_size dp_size pp_size disaggregation_mode log_requests log_requests_level log_requests_format "
+    "log_requests_target tokenizer_worker_num detokenizer_worker_num max_queued_requests max_running_requests "
+    "enable_priority_scheduling watchdog_timeout enable_request_time_stats_logging crash_dump_folder "
+    "export_metrics_to_file enable_streaming_session enable_session_radix_cache stream_interval decode_log_interval "
+    "abort_on_priority_when_disabled chunked_prefill_size log_level log_level_http grammar_backend".split()
+)
+_SHAPES = {
+    ("type", "message", "status_code", "err_type"): "scheduler",
+    ("type", "status_code", "message"): "echo-with-reason",
+    ("type", "message"): "echo-plain",
+}
+_FRAME = re.compile(r'^\s+File "[^"]*", line \d+, in (\S+)')
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
+_REQ_IN_DUMP = re.compile(r"\bReq\(rid=([^\s,()]+)")
+
+
+def from_pattern(pattern: Pattern, match: re.Match[str], fact: Fact) -> Fact:
+    """Fill `fact` with what a pattern's groups say. Values of an unexpected form are left out."""
+    fact.event = pattern.event
+    fact.pattern = pattern.id
+    fact.detail.update(pattern.detail)
+    for name, text in match.groupdict().items():
+        if text is not None:
+            _GROUPS.get(name, _plain_group)(name, text, fact)
+    error = fact.detail.get("error")
+    if error and fact.event in (Event.REQUEST_REJECTED, Event.REQUEST_ERROR, Event.CLIENT_DISCONNECTED):
+        note_message(fact, error)
+    return fact
+
+
+def _plain_group(name: str, text: str, fact: Fact) -> None:
+    if name in _COLUMNS:
+        setattr(fact, name, text)
+    elif name in _INTEGERS:
+        if text.lstrip("-").isdigit() and len(text) < 19:
+            _put(fact, name, int(text))
+    elif name == "seconds":
+        fact.detail[name] = float(text)
+    else:
+        fact.detail[name] = text
+
+
+def _put(fact: Fact, name: str, number: Any) -> None:
+    if hasattr(fact, name):
+        setattr(fact, name, number)
+    else:
+        fact.detail[name] = number
+
+
+def _rid_repr(_: str, text: str, fact: Fact) -> None:
+    fact.rid = literals.string(text)
+
+
+def _rids_repr(_: str, text: str, fact: Fact) -> None:
+    rids = literals.value(text)
+    if isinstance(rids, list):
+        fact.detail["rids"] = [r for r in rids if isinstance(r, str)]
+
+
+def _numbers(_: str, text: str, fact: Fact) -> None:
+    for name, pattern in _NUMBER.items():
+        if found := pattern.search(text):
+            setattr(fact, name, float(found[1]) if name == "token_usage" else int(found[1]))
+
+
+def _durations(_: str, text: str, fact: Fact) -> None:
+    for name, milliseconds in _DURATION.findall(text):
+        setattr(fact, f"{name}_s", float(milliseconds) / 1000)
+    if entry := _ENTRY.search(text):
+        fact.detail["entry_time"] = float(entry[1])
+
+
+def _args(_: str, text: str, fact: Fact) -> None:
+    bracket = text.find("(") if text.startswith("ServerArgs(") else 0
+    items = literals.call_fields if bracket else literals.dict_items
+    try:
+        spans, _end = literals.split(text, bracket)
+    except literals.Unbalanced as cut:
+        spans = cut.spans
+    found = list(items(text, spans))
+    fact.detail["args"] = {name: literals.value(text[a:b]) for name, a, b in found if name in _ARGS}
+    fact.detail["fields"] = tuple(f"args.{name}" for name, _a, _b in found)
+
+
+def _reason(_: str, text: str, fact: Fact) -> None:
+    fact.detail["reason"] = re.sub(r"^KVTransferError\(bootstrap_room=\d+\): ", "", text)
+
+
+def _room(_: str, text: str, fact: Fact) -> None:
+    fact.room = int(text) if text.isdigit() else None
+
+
+def _soft(_: str, text: str, fact: Fact) -> None:
+    fact.detail["soft"] = text == "True"
+
+
+_GROUPS = {
+    "rid_repr": _rid_repr,
+    "rids_repr": _rids_repr,
+    "numbers": _numbers,
+    "durations": _durations,
+    "args": _args,
+    "reason": _reason,
+    "room": _room,
+    "soft": _soft,
+}
+
+
+def note_message(fact: Fact, text: str) -> None:
+    """Recognise the text of a finish reason or an error, and what it names."""
+    fact.finish_message = text
+    known = table().message(text)
+    if known is None:
+        return
+    message, match = known
+    fact.message_id = message.id
+    groups = match.groupdict()
+    fact.session_id = fact.session_id or groups.get("session_id")
+    fact.parent_rid = fact.parent_rid or groups.get("parent_rid")
+    if message.id == "duplicate_rid" and groups.get("rids"):
+        named = groups["rids"]
+        rids = literals.value(named) if named.startswith("[") else [named]
+        fact.detail["rids"] = [r for r in rids if isinstance(r, str)] if isinstance(rids, list) else [named]
+    elif message.id == "disconnected":
+        split = literals.trailing_string(text, "obj.rid=")
+        fact.rid = split[1] if split else fact.rid
+
+
+def note_tail(fact: Fact, tail: list[str]) -> None:
+    """What the lines after a record's first line add: the exception, the innermost calls, the requests in a dump."""
+    frames = [m[1] for line in tail if (m := _FRAME.match(line))]
+    if frames:
+        fact.detail["frames"] = frames[-8:]
+    exceptions = [line for line in tail if _EXCEPTION.match(line) and not line.startswith("Traceback")]
+    if exceptions:
+        fact.detail["exception"] = exceptions[-1][:400]
+    if fact.event in (Event.WATCHDOG_DUMPED, Event.WATCHDOG_FIRED):
+        text = fact.detail.get("error", "") + "\n".join(tail)
+        rids = list(dict.fromkeys(_REQ_IN_DUMP.findall(text)))
+        if rids:
+            fact.detail["rids"] = rids
+            fact.tainted = True  # the dump prints prompts and rids as they are
+
+
+def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:
+    """The facts of a request-log record: one, or one for each rid of a batch."""
+    fact.event = Event(record.event)
+    fact.pattern = "reqlog.json" if record.timestamp else "reqlog.text"
+    fact.tainted = fact.tainted or record.trailing
+    if record.timestamp:
+        _own_time(record.timestamp, fact, zone)
+    obj = record.obj
+    detail = fact.detail
+    for name in ("stream", "priority", "background"):
+        if isinstance(obj.get(name), (bool, int)):
+            detail[name] = obj[name]
+    sampling = obj.get("sampling_params")
+    sampling = sampling[0] if isinstance(sampling, list) and sampling else sampling
+    if isinstance(sampling, dict):
+        detail.update({k: sampling[k] for k in ("n", "max_new_tokens") if isinstance(sampling.get(k), int)})
+        detail["grammar"] = bool(sampling.keys() & {"json_schema", "regex", "ebnf", "structural_tag"})
+    if isinstance(obj.get("text"), str):
+        detail["opening"] = obj["text"]
+    elif obj.get("input_ids") == [0]:
+        detail["opening"] = "[0]"
+    if isinstance(obj.get("bootstrap_room"), int):
+        fact.room = obj["bootstrap_room"]
+    if record.cut:
+        detail["cut"] = True
+    detail["fields"] = record.fields
+    if record.meta is not None:
+        _outcome(record, fact)
+    return _per_rid(record, fact)
+
+
+def _own_time(timestamp: str, fact: Fact, zone: tzinfo) -> None:
+    try:
+        fact.at = datetime.fromisoformat(timestamp).replace(tzinfo=zone).timestamp()
+    except (ValueError, OverflowError):
+        return
+    fact.at_error, fact.at_from = 0.000001, "own"
+
+
+def _session(params: Any, record: RequestRecord, fact: Fact) -> None:
+    """`session_params` (0.4.2 on), `session=(id, rid)` (0.4.0, 0.4.1), `session_id`/`session_rid` (0.3.6)."""
+    if isinstance(params, dict):
+        fact.session_id = _text(params.get("id"))
+        fact.parent_rid = _text(params.get("rid"))
+        fact.detail["session"] = True
+        for name in ("replace", "offset", "drop_previous_output"):
+            if isinstance(params.get(name), (bool, int)):
+                fact.detail[name] = params[name]
+    elif isinstance(record.obj.get("session"), list) and len(record.obj["session"]) == 2:
+        fact.session_id, fact.parent_rid = (_text(part) for part in record.obj["session"])
+        fact.detail["session"] = True
+    elif "session_rid" in record.obj and record.obj.get("session_id"):
+        fact.session_id = _text(record.obj["session_id"])
+        fact.parent_rid = _text(record.obj["session_rid"])
+        fact.detail["session"] = True
+
+
+def from_json(data: dict[str, Any], fact: Fact, zone: tzinfo) -> Fact | None:
+    """Facts that SGLang writes as JSON apart from the request log: status snapshots and the metrics export."""
+    if data.get("event") == "scheduler.status":
+        fact.event, fact.pattern = Event.SCHEDULER_STATUS, "scheduler.status"
+        _own_time(str(data.get("timestamp")), fact, zone)
+        for name in ("running_rids", "queued_rids"):
+            if isinstance(data.get(name), list):
+                fact.detail[name] = [r for r in data[name] if isinstance(r, str)]
+        return fact
+    if "request_parameters" in data and isinstance(data.get("id"), str):
+        fact.event, fact.pattern, fact.rid = Event.METRICS_EXPORTED, "metrics.exported", data["id"]
+        reason = data.get("finish_reason")
+        keys = tuple(reason) if isinstance(reason, dict) else ()
+        _outcome(RequestRecord("request.finished", fact.rid, meta=data, finish_keys=keys), fact)
+        fact.queue_s = None  # 0.0, or a monotonic clock's raw value, in the releases recorded
+        return fact
+    return None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None if value is None else str(value)
+
+
+def _outcome(record: RequestRecord, fact: Fact) -> None:
+    meta = record.meta or {}
+    reason = meta.get("finish_reason")
+    if isinstance(reason, dict):
+        fact.finish_type = _text(reason.get("type"))
+        fact.finish_shape = _SHAPES.get(record.finish_keys)
+        if fact.finish_type == "abort":
+            note_message(fact, _text(reason.get("message")) or "")
+            status = reason.get("status_code")
+            fact.status_code = status if isinstance(status, int) else None
+            fact.err_type = _text(reason.get("err_type"))
+        elif reason.get("matched") == "NaN happened":
+            fact.finish_message = fact.message_id = "nan"
+    for column, key in _META_INTEGERS:
+        number = meta.get(key)
+        if isinstance(number, int) and not isinstance(number, bool):
+            setattr(fact, column, number)
+    for column, key in (("e2e_s", "e2e_latency"), ("queue_s", "queue_time")):
+        if isinstance(meta.get(key), (int, float)):
+            setattr(fact, column, float(meta[key]))
+    for key in ("response_sent_to_client_ts", "request_received_ts", "forward_entry_time", "dp_rank"):
+        if isinstance(meta.get(key), (int, float)):
+            fact.detail[key] = meta[key]
+    fact.detail["has_output"] = record.has_output
+
+
+_META_INTEGERS = (
+    ("prompt_tokens", "prompt_tokens"),
+    ("completion_tokens", "completion_tokens"),
+    ("cached_tokens", "cached_tokens"),
+    ("retractions", "total_retractions"),
+    ("retractions", "num_retractions"),
+)
+
+
+def _per_rid(record: RequestRecord, fact: Fact) -> list[Fact]:
+    rids = record.rid if isinstance(record.rid, list) else [record.rid]
+    params = record.obj.get("session_params")
+    facts = []
+    for index, rid in enumerate(rids):
+        one = fact if len(rids) == 1 else _copy(fact)
+        one.rid = _text(rid)
+        _session(params[index] if isinstance(params, list) and index < len(params) else params, record, one)
+        if len(rids) > 1:
+            one.detail["batch"] = [r for r in rids if isinstance(r, str)]
+        facts.append(one)
+    return facts
+
+
+def _copy(fact: Fact) -> Fact:
+    values = {name: getattr(fact, name) for name in Fact.__slots__}
+    return Fact(**{**values, "detail": dict(fact.detail)})

@@ -1,0 +1,306 @@
+"""Reading logs into evidence: physical lines to records, records to facts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+import orjson
+
+from sglang_lifecycle.parsers import clock, facts, requestlog
+from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
+from sglang_lifecycle.parsers.inputs import expand
+from sglang_lifecycle.parsers.patterns import Pattern, table
+from sglang_lifecycle.parsers.prefix import Head, Prefix, zone
+
+Progress = Callable[[int, int], None]
+
+_RAW_LINES, _RAW_BYTES = 4096, 1 << 20  # how far a record with raw user text may reach before its end is given up
+_TAIL_LINES = 400  # lines of a traceback or dump that are looked at
+_OPEN_LINES = 20  # records after an open-ended text that are tainted at most
+_JSON_HEADS = ('{"request_parameters"',)
+_TICK = 1 << 22  # bytes between two calls of a progress function
+
+
+class _Line:
+    """One physical line."""
+
+    __slots__ = ("length", "number", "offset", "text")
+
+    def __init__(self, number: int, offset: int, raw: bytes) -> None:
+        self.number, self.offset, self.length = number, offset, len(raw)
+        self.text = raw.rstrip(b"\r\n").decode("utf-8", "replace")
+
+
+class _Reader:
+    """Assembles the records of one source and turns them into facts."""
+
+    def __init__(self, source: Source, prefix: Prefix) -> None:
+        self.source = source
+        self.prefix = prefix
+        self.table = table()
+        self.facts: list[Fact] = []
+        self._tail: tuple[Fact, list[str]] | None = None
+        self._raw: tuple[Pattern, Head, list[_Line]] | None = None
+        self._echo = 0  # continuation lines of a multi-line text that is known already and now repeated
+        self._texts: deque[str] = deque(maxlen=64)  # multi-line messages seen lately
+        self._tainting = 0
+        self._raw_ended: dict[Pattern, int] = {}  # where in `facts` each pattern with raw user text last seemed to end
+        self._seen_fields: set[tuple[str, ...]] = set()
+
+    def feed(self, line: _Line) -> None:
+        """Take the next physical line."""
+        if self._raw is not None:
+            self._continue_raw(line)
+        else:
+            self._begin(line)
+
+    def finish(self) -> list[Fact]:
+        """The end of the source: what is still open is closed."""
+        if self._raw is not None:
+            self._give_up_raw()
+        self._close_tail()
+        clock.settle(self.facts)
+        return self.facts
+
+    def _begin(self, line: _Line, may_open: bool = True, tainted: bool = False) -> None:
+        if self._echo:
+            self._echo -= 1
+            return
+        head = self.prefix.split(line.text)
+        if head is None:
+            if self.table.may_be_bare(line.text):
+                bare = self.prefix.bare(line.text)
+                found = self.table.find(bare.message)
+                if found is not None and found[0].bare and not self._inside_traceback(found[0]):
+                    self._record([line], bare, tainted, may_open)
+                    return
+            self._continuation(line)
+            return
+        self._record([line], head, tainted, may_open)
+
+    def _inside_traceback(self, pattern: Pattern) -> bool:
+        """A traceback's own first line is part of the record that announces it."""
+        return self._tail is not None and pattern.id == "traceback"
+
+    def _record(self, lines: list[_Line], head: Head, tainted: bool, may_open: bool) -> None:
+        self._close_tail()
+        tainted = tainted or self._tainting > 0
+        if head.message.startswith("{"):
+            fact = self._json(head, self._blank(lines, head, tainted))
+            if fact is not None:
+                self._note(fact)
+                return
+        if head.message.startswith(requestlog.REQUEST_HEADS):
+            record = requestlog.read(head.message)
+            if record is not None:
+                self._request(record, self._blank(lines, head, tainted))
+                return
+        found = self.table.find(head.message)
+        opened = self.table.opened_by(head.message, found[0] if found else None) if may_open else None
+        if opened is not None:
+            self._raw = (opened, head, lines)
+            return
+        self._tainting = max(0, self._tainting - 1)
+        if found is None:
+            self._orphan(head.message)
+            self.source.unknown += 1
+            return
+        self._known(found[0], facts.from_pattern(found[0], found[1], self._blank(lines, head, tainted)))
+
+    def _json(self, head: Head, fact: Fact) -> Fact | None:
+        if not head.message.startswith(_JSON_HEADS) and '"event": "scheduler.status"' not in head.message[:120]:
+            return None
+        try:
+            data = orjson.loads(head.message)
+        except orjson.JSONDecodeError:
+            return None
+        return facts.from_json(data, fact, self.prefix.zone) if isinstance(data, dict) else None
+
+    def _note(self, fact: Fact) -> None:
+        self.facts.append(fact)
+        self.source.recognised += 1
+
+    def _orphan(self, text: str) -> None:
+        """The end of a record with raw user text, without its beginning: what looked like its end was part of it.
+
+        Everything since that beginning may be an imitation.
+        """
+        for pattern, index in self._raw_ended.items():
+            if pattern.closes.search(text):
+                for fact in self.facts[index:]:
+                    fact.tainted = True
+
+    def _known(self, pattern: Pattern, fact: Fact) -> None:
+        if pattern.raw:
+            self._raw_ended[pattern] = len(self.facts)
+        self._note(fact)
+        if pattern.open_ended:
+            self._tainting = _OPEN_LINES
+        elif pattern.event is Event.HTTP_ACCESS:
+            self._tainting = 0
+        text = fact.finish_message
+        if text and "\n" in text:
+            self._texts.append(text)
+        elif text and pattern.event is Event.REQUEST_ERROR:
+            self._repeat(text)
+        if pattern.event in (Event.SERVER_ARGS, Event.SERVER_STARTED):
+            self._seen_fields.clear()
+        if pattern.tail:
+            self._tail = (fact, [])
+
+    def _repeat(self, first_line: str) -> None:
+        """The API server repeats a text that the scheduler wrote: its further lines are known and no records."""
+        for text in reversed(self._texts):
+            first, *rest = text.split("\n")
+            if first.rstrip("\r") == first_line:
+                self._echo = len(rest)
+                return
+
+    def _request(self, record: requestlog.RequestRecord, fact: Fact) -> None:
+        found = facts.from_request(record, fact, self.prefix.zone)
+        fields = record.fields
+        if fields in self._seen_fields:
+            for one in found:
+                del one.detail["fields"]
+        self._seen_fields.add(fields)
+        self._tainting = max(0, self._tainting - 1)
+        for one in found:
+            self._note(one)
+            if one.finish_message and "\n" in one.finish_message:
+                self._texts.append(one.finish_message)
+
+    def _continuation(self, line: _Line) -> None:
+        if self._tail is not None and len(self._tail[1]) < _TAIL_LINES:
+            fact, tail = self._tail
+            tail.append(line.text)
+            fact.length = line.offset + line.length - fact.offset
+        elif line.text:
+            self._orphan(line.text)
+            self.source.unknown += 1
+
+    def _close_tail(self) -> None:
+        if self._tail is not None:
+            fact, tail = self._tail
+            self._tail = None
+            if tail:
+                facts.note_tail(fact, tail)
+
+    def _continue_raw(self, line: _Line) -> None:
+        assert self._raw is not None
+        pattern, head, lines = self._raw
+        lines.append(line)
+        if pattern.closes.search(line.text):
+            message = "\n".join([head.message, *(held.text for held in lines[1:])])
+            found = self.table.find(message)
+            if found is not None:
+                self._raw = None
+                self._known(found[0], facts.from_pattern(*found, self._blank(lines, head, tainted=True)))
+                return
+        if len(lines) > _RAW_LINES or line.offset - lines[0].offset > _RAW_BYTES:
+            self._give_up_raw()
+
+    def _give_up_raw(self) -> None:
+        """No end in sight: the line was cut, or another process wrote into it. Its followers count, tainted."""
+        assert self._raw is not None
+        _, head, lines = self._raw
+        self._raw = None
+        self._record(lines[:1], head, tainted=True, may_open=False)
+        for line in lines[1:]:
+            self._begin(line, may_open=False, tainted=True)
+
+    def _blank(self, lines: list[_Line], head: Head, tainted: bool) -> Fact:
+        """A fact that knows its place and time; its kind is set by whoever reads the message."""
+        first, last = lines[0], lines[-1]
+        fact = Fact(
+            event=Event.UNKNOWN,
+            source=self.source.path,
+            line=first.number,
+            offset=first.offset,
+            length=last.offset + last.length - first.offset,
+            process=self.source.path,
+            rank=head.rank,
+            tainted=tainted,
+        )
+        if head.at is not None:
+            fact.at, fact.at_error, fact.at_from = head.at + head.resolution / 2, head.resolution / 2, "own"
+        return fact
+
+
+def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | None = None) -> Evidence:
+    """Read files, folders and `-` (standard input) into evidence.
+
+    `tz` is the zone of stamps without one (an IANA name or an offset; UTC if None); `progress` is called with the
+    bytes read and the bytes in all. A path that can't be read is named in `Evidence.failed`, everything else is used.
+    Raises `UnknownZone`.
+    """
+    zone_of_log = zone(tz)
+    evidence = Evidence()
+    inputs = list(expand(paths, evidence.failed))
+    total = sum(one.size for one in inputs)
+    done = 0
+    for one in inputs:
+        source = Source(one.name)
+        evidence.sources.append(source)
+        reader = _Reader(source, Prefix(zone_of_log))
+        try:
+            with one.open() as stream:
+                for line in _lines(stream, source):
+                    reader.feed(line)
+                    if progress is not None and line.offset % _TICK < line.length:
+                        progress(done + line.offset, total)
+        except OSError as error:
+            source.warnings.append(f"{one.name}: cannot be read: {error.strerror or error}")
+            if one.named:
+                evidence.failed.append(source.warnings[-1])
+        done += one.size
+        evidence.facts.extend(reader.finish())
+        _remark(source)
+    fold(evidence)
+    if progress is not None:
+        progress(total, total)
+    return evidence
+
+
+def _lines(stream: BinaryIO, source: Source) -> Iterator[_Line]:
+    """Physical lines, split at newlines only: SGLang's JSON keeps U+2028 and U+0085 as they are."""
+    for number, raw in enumerate(stream, 1):
+        yield _Line(number, source.bytes, raw)
+        source.bytes += len(raw)
+        source.lines = number
+
+
+def _remark(source: Source) -> None:
+    if source.bytes == 0:
+        source.warnings.append(f"{source.path}: empty, skipped")
+    elif source.recognised == 0:
+        source.warnings.append(f"{source.path}: no line of an SGLang log was recognised, skipped")
+
+
+def fold(evidence: Evidence) -> None:
+    """Make one fact of a request-log record that was written to several targets (`--log-requests-target`, 0.5.8 on).
+
+    Records of different sources are the same where their kind, rid, stamps and outcome are, each counted as often as
+    the source that holds it most often: a record that one source repeats stays repeated.
+    """
+    kept: list[Fact] = []
+    seen: dict[tuple[object, ...], int] = {}
+    counts: dict[tuple[object, ...], int] = {}
+    for fact in evidence.facts:
+        if fact.event in _FOLDED:
+            key = (fact.event, fact.rid, fact.pattern, *_identity(fact))
+            counts[key, fact.source] = counts.get((key, fact.source), 0) + 1
+            if counts[key, fact.source] <= seen.get(key, 0):
+                continue
+            seen[key] = seen.get(key, 0) + 1
+        kept.append(fact)
+    evidence.facts = kept
+
+
+_FOLDED = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
+
+
+def _identity(fact: Fact) -> tuple[object, ...]:
+    stamp = fact.at if fact.at_from == "own" else fact.detail.get("response_sent_to_client_ts")
+    return (stamp, fact.e2e_s, fact.completion_tokens, fact.finish_message, fact.detail.get("opening"), fact.parent_rid)

@@ -1,0 +1,102 @@
+"""The prefix of a record: time, ranks, uvicorn's level; and the places where a record begins without one.
+
+`configure_logger` in `utils.py` (0.3.6 to 0.5.2) and `utils/common.py` (0.5.3 on) writes `[time ranks] message`; the
+request log of 0.5.8 to 0.5.11 writes the bare message; uvicorn puts its level between prefix and message.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from sglang_lifecycle.parsers.requestlog import REQUEST_HEADS
+
+_PREFIX = re.compile(
+    r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d{3}))?"
+    r"((?: (?:DP|PP|ATTN_CP|MOE_DP|TP|EP|CP)-?\d+| encode_server| encode_dp_worker\[\d+\])*)\] ?"
+)
+_LEVEL = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\s+")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)")
+
+
+class UnknownZone(ValueError):
+    """A time zone that is neither an IANA name nor an offset."""
+
+
+def zone(name: str | None) -> tzinfo:
+    """The zone of a log: an IANA name (`Europe/Berlin`), an offset (`+05:30`) or None for UTC."""
+    if name is None or name.upper() in ("UTC", "Z"):
+        return UTC
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        minutes = int(offset[2]) * 60 + int(offset[3])
+        return timezone(timedelta(minutes=-minutes if offset[1] == "-" else minutes))
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UnknownZone(
+            f"unknown time zone {name!r}: use a name such as Europe/Berlin or an offset +05:30"
+        ) from error
+
+
+@dataclass(slots=True)
+class Head:
+    """What stands before a message. `at` is UTC epoch seconds: the beginning of `resolution` seconds."""
+
+    at: float | None
+    resolution: float
+    rank: str | None
+    message: str
+
+
+class Prefix:
+    """Reads prefixes; remembers the last stamps, since thousands of lines share a second."""
+
+    def __init__(self, zone_of_log: tzinfo = UTC) -> None:
+        self.zone = zone_of_log
+        self._seconds: dict[str, float] = {}
+
+    def split(self, line: str) -> Head | None:
+        """Split a physical line into prefix and message, or None where no record can begin here."""
+        if line.startswith("["):
+            match = _PREFIX.match(line)
+            if match is None:
+                return None
+            at = self.epoch(match[1])
+            resolution = 1.0
+            if match[2]:
+                at, resolution = (at + int(match[2]) / 1000 if at is not None else None), 0.001
+            message = line[match.end() :]
+            if not message.startswith(REQUEST_HEADS):
+                message = self._plain(message)
+            return Head(at, resolution, match[3].strip() or None, message)
+        if line.startswith((*REQUEST_HEADS, '{"request_parameters"')):
+            return Head(None, 0.0, None, line)
+        return None
+
+    def bare(self, line: str) -> Head:
+        """A line without a prefix, read as a record."""
+        return Head(None, 0.0, None, self._plain(line))
+
+    @staticmethod
+    def _plain(message: str) -> str:
+        if "\x1b[" in message:
+            message = _COLOUR.sub("", message)
+        level = _LEVEL.match(message)
+        return message[level.end() :] if level else message
+
+    def epoch(self, stamp: str) -> float | None:
+        """UTC epoch seconds of `YYYY-MM-DD HH:MM:SS` in the log's zone; None for an impossible date."""
+        known = self._seconds.get(stamp)
+        if known is None:
+            try:
+                known = datetime.fromisoformat(stamp).replace(tzinfo=self.zone).timestamp()
+            except (ValueError, OverflowError):
+                return None
+            if len(self._seconds) > 4096:
+                self._seconds.clear()
+            self._seconds[stamp] = known
+        return known
