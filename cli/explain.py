@@ -1,0 +1,136 @@
+"""`lifecycle explain`: what truly ended one request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
+from sglang_lifecycle.cli.inputs import Window, quoted, request, status
+from sglang_lifecycle.cli.options import Color, DisplayZone, Json, Paths, SGLangVersion, Since, Until, Zone
+from sglang_lifecycle.cli.output import show, write
+from sglang_lifecycle.cli.text import count
+from sglang_lifecycle.cli.times import Clock
+
+if TYPE_CHECKING:
+    from sglang_lifecycle.analyzers.incident import Incident
+
+    from sglang_lifecycle.analyzers.verdict import Verdict
+    from sglang_lifecycle.parsers.evidence import Evidence
+
+MATCHES = 20
+"""So many matches of an ambiguous prefix are listed."""
+
+
+def command(
+    rid: Annotated[str, typer.Argument(metavar="RID", help="The request id, or a beginning that only it has.")],
+    paths: Paths,
+    rids: Annotated[list[str] | None, typer.Option("--rid", metavar="RID", help="One more request id.")] = None,
+    json: Json = False,
+    since: Since = None,
+    until: Until = None,
+    tz: Zone = None,
+    display_tz: DisplayZone = None,
+    sglang_version: SGLangVersion = None,
+    color: Color = None,
+) -> ExitCode:
+    """Say what truly ended a request, and show the lines that prove it."""
+    asked = [_text(each) for each in dict.fromkeys([rid, *(rids or [])])]
+    question = request(paths, since, until, tz, display_tz, sglang_version)
+
+    from sglang_lifecycle.analyzers.explain import explain
+    from sglang_lifecycle.analyzers.incident import Incident
+
+    evidence = question.read()
+    window = question.window(evidence)
+    incident = Incident(evidence, question.version)
+    verdicts = []
+    for text in asked:
+        match = _match(incident, text, window)
+        verdict = explain(incident, match)
+        if verdict.status != "not-found":
+            verdict = verdict.model_copy(update={"matched_by": "rid" if match == text else "prefix"})
+            _warn_outside(verdict, window, question.clock)
+        verdicts.append(verdict)
+
+    found = [verdict for verdict in verdicts if verdict.status != "not-found"]
+    for verdict in verdicts:
+        if verdict.status == "not-found":
+            say = warning if found else error
+            say(_not_found(verdict.rid, evidence, question.clock))
+    if json:
+        for verdict in verdicts:
+            quoted(verdict.evidence)
+            write(verdict.model_dump_json(by_alias=True))
+    else:
+        _show(found, question.clock, color)
+    return status(evidence) if found else ExitCode.NOT_FOUND
+
+
+def _text(rid: str) -> str:
+    """The id as text; bytes of the command line that are none are replaced, as they are in the logs."""
+    if not rid:
+        raise UsageError("the request id is empty; give at least its beginning")
+    return rid.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _match(incident: Incident, text: str, window: Window) -> str:
+    """The one request that an id or its beginning stands for; the text itself where there is none."""
+    matches = incident.matches(text)
+    if len(matches) > 1 and window != Window():
+        matches = _alive(incident.evidence, matches, window) or matches
+    if len(matches) > 1:
+        listed = sorted(matches)[:MATCHES]
+        if more := len(matches) - len(listed):
+            listed.append(f"and {more} more")
+        raise UsageError(f"{text!r} is the beginning of {len(matches):,} request ids; give more of it", listed)
+    return matches[0] if matches else text
+
+
+def _alive(evidence: Evidence, rids: Sequence[str], window: Window) -> list[str]:
+    """Those of the requests that lived in the window."""
+    spans: dict[str, tuple[float, float]] = {}
+    wanted = set(rids)
+    for fact in evidence.facts:
+        if fact.rid in wanted and fact.rid is not None and fact.at is not None:
+            margin = fact.at_error or 0
+            start, end = spans.get(fact.rid, (fact.at, fact.at))
+            spans[fact.rid] = min(start, fact.at - margin), max(end, fact.at + margin)
+    return [rid for rid in rids if rid not in spans or window.meets(*spans[rid])]
+
+
+def _warn_outside(verdict: Verdict, window: Window, clock: Clock) -> None:
+    if not window.meets(clock.epoch(verdict.times.received), clock.epoch(verdict.times.ended)):
+        warning(
+            f"{verdict.rid} lived outside --since/--until:"
+            f" from {clock.full(verdict.times.received)} to {clock.full(verdict.times.ended)}"
+        )
+
+
+def _not_found(rid: str, evidence: Evidence, clock: Clock) -> str:
+    read = f"{count(len(evidence.sources), 'input')}, {count(sum(source.lines for source in evidence.sources), 'line')}"
+    times = [fact.at for fact in evidence.facts if fact.at is not None]
+    if times:
+        read += f", from {clock.full(min(times))} to {clock.full(max(times))}"
+    return f"no request {rid!r} in the inputs ({read}); {_hint(rid, evidence)}"
+
+
+def _hint(rid: str, evidence: Evidence) -> str:
+    if os.path.exists(rid):
+        return "it is a path: the request id comes before the paths"
+    if near := next((fact.rid for fact in evidence.facts if fact.rid and rid in fact.rid), None):
+        return f"did you mean {near!r}?"
+    return "check the id, and whether these logs cover its time and all processes"
+
+
+def _show(verdicts: Sequence[Verdict], clock: Clock, color: bool | None) -> None:
+    from sglang_lifecycle.cli.screen import screen
+
+    for index, verdict in enumerate(verdicts):
+        quoted(verdict.evidence)
+        if index:
+            write("")
+        show(lambda width, verdict=verdict: screen(verdict, clock, width), color)  # type: ignore[misc]

@@ -1,0 +1,104 @@
+"""Reading the logs a command is given, and the window of time it is asked about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
+from sglang_lifecycle.cli.output import progress
+from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
+
+if TYPE_CHECKING:
+    from sglang_lifecycle.analyzers.verdict import EvidenceLine
+    from sglang_lifecycle.parsers.evidence import Evidence
+
+EXCERPT = 240
+"""Columns of a line's excerpt in JSON."""
+
+_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?\S*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time a question is about, in epoch seconds; either end may be open."""
+
+    since: float | None = None
+    until: float | None = None
+
+    def meets(self, start: float | None, end: float | None) -> bool:
+        """Whether something that lasted from `start` to `end` was alive in the window; unknown ends count as yes."""
+        begins_late = self.until is not None and start is not None and start > self.until
+        ends_early = self.since is not None and end is not None and end < self.since
+        return not begins_late and not ends_early
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a command line asks, checked before anything is read."""
+
+    paths: Sequence[str]
+    zone: str | None
+    clock: Clock
+    version: str | None
+    bounds: tuple[Bound | None, Bound | None]
+
+    def read(self) -> Evidence:
+        """Read the inputs; what is wrong with them goes to stderr."""
+        from sglang_lifecycle.parsers.log import read
+
+        with progress("reading") as report:
+            evidence = read(self.paths, tz=self.zone, progress=report)
+        for source in evidence.sources:
+            for text in source.warnings:
+                warning(text if source.path in text else f"{source.path}: {text}")
+        for text in evidence.failed:
+            error(text)
+        return evidence
+
+    def window(self, evidence: Evidence) -> Window:
+        """The bounds, now that the last time in the logs is known."""
+        if self.bounds == (None, None):
+            return Window()
+        last = max((fact.at for fact in evidence.facts if fact.at is not None), default=None)
+        since, until = (each.resolve(last) if each else None for each in self.bounds)
+        if since is not None and until is not None and since > until:
+            raise UsageError(f"--since ({self.clock.full(since)}) is later than --until ({self.clock.full(until)})")
+        return Window(since, until)
+
+
+def request(
+    paths: Sequence[str],
+    since: str | None,
+    until: str | None,
+    tz: str | None,
+    display_tz: str | None,
+    version: str | None,
+) -> Request:
+    """Check the options that commands share; raises `UsageError`."""
+    zone(tz, "--tz")
+    shown = zone(display_tz, "--display-tz")
+    match = _VERSION.fullmatch(version) if version is not None else None
+    if version is not None and not match:
+        raise UsageError(f"--sglang-version {version!r} is no version; give one such as 0.5.10")
+    bounds = bound("--since", since, shown), bound("--until", until, shown)
+    return Request(paths, tz, Clock(shown), match[1] if match else None, bounds)
+
+
+def status(evidence: Evidence) -> ExitCode:
+    """How a command ends that gave an answer."""
+    return ExitCode.UNREADABLE if evidence.failed else ExitCode.OK
+
+
+def quoted(lines: Sequence[EvidenceLine], columns: int = EXCERPT) -> None:
+    """Fill in the excerpts, which only the inputs have."""
+    from sglang_lifecycle.parsers.log import quote
+
+    for line in lines:
+        if line.text or not line.length:
+            continue
+        with suppress(OSError, ValueError):  # the input has changed or gone since it was read; its place still stands
+            line.text = quote(line.source, line.offset, line.length, line.event, columns)

@@ -1,0 +1,141 @@
+"""Where output goes: data on stdout, plain or styled, and the progress of long work on stderr."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+PLAIN_WIDTH = 100
+"""Width of what isn't written to a terminal."""
+
+WIDTHS = (60, 160)
+"""The narrowest and the widest that a screen is laid out for."""
+
+PATIENCE = 0.5
+"""Seconds of work before a progress bar appears."""
+
+_ASCII = str.maketrans("…·–─│├┤└▏█▒±→•‹›—", "~.--|||`|#=~>*<>-")  # each glyph of the screens, at its own width
+
+
+def write(text: str) -> None:
+    """Write data to stdout, at once."""
+    stream = sys.stdout
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        raise ClosedPipe from None
+    except OSError as problem:
+        raise LifecycleError(ExitCode.INTERNAL, f"the answer can't be written to stdout: {problem.strerror}") from None
+
+
+def show(screen: Callable[[int], RenderableType], color: bool | None) -> None:
+    """Write the screen for a width to stdout: as wide as the terminal, and plain where there is none."""
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = columns(terminal)
+    text = render(screen(width), width, colored(terminal, color))
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    write(text if encoding.startswith("utf") else text.translate(_ASCII))
+
+
+def columns(terminal: bool) -> int:
+    """The width of the screen."""
+    if not terminal:
+        return PLAIN_WIDTH
+    narrowest, widest = WIDTHS
+    return min(max(shutil.get_terminal_size((PLAIN_WIDTH, 40)).columns, narrowest), widest)
+
+
+def colored(terminal: bool, color: bool | None) -> bool:
+    """Whether to colour: as told, else on a terminal unless NO_COLOR is set."""
+    if color is not None:
+        return color
+    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def render(screen: RenderableType, columns: int, color: bool) -> str:
+    """The screen as text, without trailing space."""
+    from rich.console import Console
+
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=columns,
+        force_terminal=color,
+        force_jupyter=False,
+        force_interactive=False,
+        color_system="standard" if color else None,  # the terminal's own sixteen colours suit its background
+        no_color=not color,
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        _environ={},
+    )
+    console.print(screen)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().split("\n"))
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A function to report (done, total) bytes to; nothing where nobody watches stderr."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    bar = _Bar(label)
+    try:
+        yield bar.report
+    finally:
+        bar.stop()
+
+
+class _Bar:
+    """A progress bar that isn't there before the work proves to be long."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._began = monotonic()
+        self._stop: Callable[[], None] | None = None
+        self._update: Callable[[int, int], None] | None = None
+
+    def report(self, done: int, total: int) -> None:
+        if self._update is None:
+            if monotonic() - self._began < PATIENCE:
+                return
+            self._update = self._start()
+        self._update(done, total)
+
+    def stop(self) -> None:
+        if self._stop:
+            self._stop()
+
+    def _start(self) -> Callable[[int, int], None]:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stderr, no_color=not colored(True, None)),
+            transient=True,
+        )
+        task = bar.add_task(self._label, total=None)
+        bar.start()
+        self._stop = bar.stop
+
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total or None)
+
+        return update

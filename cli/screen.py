@@ -1,0 +1,206 @@
+"""What `explain` shows to people: one verdict on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from sglang_lifecycle.analyzers.verdict import EvidenceLine, Link, Verdict
+from sglang_lifecycle.cli.layout import (
+    FAINT,
+    INDENT,
+    LABEL,
+    TONES,
+    bullets,
+    grid,
+    numbered,
+    plain,
+    section,
+    with_references,
+)
+from sglang_lifecycle.cli.text import clean, cut, pad
+from sglang_lifecycle.cli.text import width as width_of
+from sglang_lifecycle.cli.timeline import timeline
+from sglang_lifecycle.cli.times import Clock, error
+from sglang_lifecycle.cli.words import ACTORS, CONFIDENCE, STAGES, STEPS, VERSION_SOURCES
+
+LINES = 20
+"""So many evidence lines are shown; the rest is only counted."""
+
+NAMES = 14
+"""Columns for the names of steps and findings, so that they align from section to section."""
+
+
+def screen(verdict: Verdict, clock: Clock, width: int) -> RenderableType:
+    """The whole screen."""
+    times = verdict.times
+    clock = clock.spanning([times.received, times.ended, *(line.at for line in verdict.evidence)])
+    return Group(*_sections(verdict, clock, width))
+
+
+def _sections(verdict: Verdict, clock: Clock, width: int) -> Iterator[RenderableType]:
+    yield _headline(verdict)
+    yield _circumstances(verdict, clock)
+    if verdict.summary and verdict.summary != verdict.title:
+        yield plain(verdict.summary)
+    yield _ids(verdict, width)
+    if verdict.candidates:
+        yield section(
+            "Candidates",
+            grid((plain(each.cause, LABEL), plain(each.would_decide)) for each in verdict.candidates),
+            "what would decide",
+        )
+    if verdict.steps:
+        yield section("Debugging order", _steps(verdict))
+    remark, rows = timeline(verdict, clock, width - INDENT)
+    yield section("Timeline", Group(*rows), remark)
+    if len(verdict.chain) > 1:
+        yield section("Chain to the root", _chain(verdict.chain, verdict.rid))
+    if verdict.evidence:
+        yield section("Evidence", _evidence(verdict.evidence, clock, width - INDENT))
+    if len(verdict.attempts) > 1:
+        yield section("Attempts", _attempts(verdict, clock), "this rid lived more than once")
+    yield section("Findings", grid(_findings(verdict), NAMES))
+    if verdict.advice:
+        yield section("What to do", numbered(verdict.advice))
+
+
+def _headline(verdict: Verdict) -> Text:
+    line = Text(f"Request {clean(verdict.rid)} {clean(verdict.title).rstrip('.')}: ", style="bold")
+    line.append(CONFIDENCE[verdict.confidence], style=TONES[verdict.confidence])
+    return line.append(".")
+
+
+def _circumstances(verdict: Verdict, clock: Clock) -> Text:
+    """Who, where and when, in a sentence."""
+    stage = STAGES.get(verdict.stage, f"at stage {verdict.stage}")
+    if verdict.status == "finished":
+        return plain(f"Ended at {clock.full(verdict.times.ended)}.")
+    if verdict.status == "in-flight":
+        return plain(f"Received at {clock.full(verdict.times.received)}; the logs end {stage}.")
+    if verdict.status == "not-found":
+        return plain("No process of these logs ever saw it.")
+    actor = ACTORS.get(verdict.actor, verdict.actor)
+    return plain(f"Ended by {actor}, {stage}, at {clock.full(verdict.times.ended)}.")
+
+
+def _ids(verdict: Verdict, width: int) -> Text:
+    """The ids that `--json` and the catalogue use, each in one piece."""
+    parts = [
+        f"cause {verdict.cause}",
+        f"layer {verdict.layer}",
+        f"stage {verdict.stage}",
+        f"actor {verdict.actor}",
+    ]
+    if verdict.effects:
+        parts.append(f"effects {', '.join(verdict.effects)}")
+    if verdict.times.prompt_tokens is not None or verdict.times.completion_tokens is not None:
+        prompt, completion = (
+            "unknown" if number is None else f"{number:,}"
+            for number in (verdict.times.prompt_tokens, verdict.times.completion_tokens)
+        )
+        parts.append(f"tokens {prompt} in, {completion} out")
+    version = verdict.sglang_version
+    if version.value:
+        parts.append(f"SGLang {version.value}, {VERSION_SOURCES[version.source]}")
+    if verdict.synthetic:
+        parts.append("sent by SGLang itself")
+    lines = [""]
+    for part in map(clean, parts):
+        longer = f"{lines[-1]} · {part}" if lines[-1] else part
+        if width_of(longer) > width and lines[-1]:
+            lines.append(part)
+        else:
+            lines[-1] = longer
+    return Text("\n".join(lines), style=FAINT)
+
+
+def _steps(verdict: Verdict) -> RenderableType:
+    return grid(
+        (
+            (
+                plain(f"{number} {STEPS[step.step]}", LABEL),
+                with_references(plain(step.finding), step.evidence),
+            )
+            for number, step in enumerate(verdict.steps, 1)
+        ),
+        NAMES,
+    )
+
+
+def _chain(chain: list[Link], rid: str) -> RenderableType:
+    return grid(
+        (
+            plain(("" if depth == 0 else "└ ") + link.cause, LABEL),
+            with_references(
+                plain((f"{link.rid}: " if link.rid and link.rid != rid else "") + link.summary), link.evidence
+            ),
+        )
+        for depth, link in enumerate(chain)
+    )
+
+
+def _evidence(lines: list[EvidenceLine], clock: Clock, width: int) -> RenderableType:
+    """Two rows a line: where, when and what; below it the excerpt."""
+    shown = lines[:LINES]
+    number_width = len(str(len(shown)))
+    margin = " " * (number_width + 2)
+    places = [clean(f"{line.source}:{line.line}") for line in shown]
+    moments = [f"{clock.short(line.at)} {error(line.at_error_s)}".rstrip() for line in shown]
+    events = [clean(line.event) + (" (a stranger may have written this)" if line.tainted else "") for line in shown]
+    place_width = max(map(width_of, places))
+    moment_width = max(map(len, moments))
+    one_row = len(margin) + place_width + 2 + moment_width + 2 + max(map(len, events)) <= width
+    rows: list[tuple[Text, Text]] = []
+    for number, (line, place, moment, event) in enumerate(zip(shown, places, moments, events, strict=True), 1):
+        # A long path gets a row, or more, of its own rather than being cut: it is to be copied.
+        text = Text(f"{pad(place, place_width)}  {moment.ljust(moment_width)}  " if one_row else f"{place}\n{moment}  ")
+        text.append(event, style=LABEL)
+        if line.text:
+            text.append("\n" + cut(clean(line.text), width - len(margin)), style=FAINT)
+        rows.append((Text(f"{number:>{number_width}}", style=FAINT), text))
+    if more := len(lines) - len(shown):
+        rows.append((Text(), Text(f"and {more} more; --json lists them all", style=FAINT)))
+    return grid(rows)
+
+
+def _attempts(verdict: Verdict, clock: Clock) -> RenderableType:
+    clock = Clock(clock.zone, dated=True)
+    return grid(
+        (
+            Text(str(number), style=FAINT),
+            plain(f"{clock.short(each.received)} → {clock.short(each.ended)}"),
+            plain(f"server life {each.life}"),
+            plain(each.status),
+            plain(f"{each.cause}, {CONFIDENCE[each.confidence]}", LABEL),
+        )
+        for number, each in enumerate(verdict.attempts, 1)
+    )
+
+
+def _findings(verdict: Verdict) -> Iterator[tuple[Text, RenderableType]]:
+    yield Text("client saw", style=LABEL), plain(_client(verdict))
+    if verdict.contradictions:
+        yield Text("contradicts", style="bold red"), bullets(verdict.contradictions)
+    if verdict.missing:
+        yield Text("missing", style=LABEL), bullets(verdict.missing)
+    if verdict.ruled_out:
+        excluded = Text()
+        for index, each in enumerate(verdict.ruled_out):
+            text = plain(f"{'; ' if index else ''}{each.cause} ({each.because})")
+            excluded.append_text(with_references(text, each.evidence))
+        yield Text("ruled out", style=LABEL), excluded
+    if replay := verdict.replay:
+        predicted = f"predicts {replay.predicted}" if replay.predicted else "has no say"
+        agrees = {True: ": it agrees", False: ": it does not agree", None: ""}[replay.agrees]
+        yield Text("replay", style=LABEL), plain(f"the reference scheduler ({replay.era}) {predicted}{agrees}")
+
+
+def _client(verdict: Verdict) -> str:
+    client = verdict.client
+    answer = f"HTTP {client.http_status}" if client.http_status is not None else ""
+    peer = f"at {client.peer}" if client.peer else ""
+    head = ", ".join(part for part in (answer, peer) if part)
+    return ": ".join(part for part in (head, client.saw) if part) or "the logs don't tell"

@@ -1,0 +1,227 @@
+"""What `audit` shows to people: the causes, the server's events, and the interrupted requests by cause."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from sglang_lifecycle.analyzers.verdict import Audit, Confidence, RequestRow, ServerEvent
+from sglang_lifecycle.cli.layout import FAINT, INDENT, LABEL, TITLE, TONES, grid, plain, section, title
+from sglang_lifecycle.cli.text import clean, count, listed, pad, seconds, shorten, size
+from sglang_lifecycle.cli.text import width as width_of
+from sglang_lifecycle.cli.times import Clock
+
+LIMIT = 200
+"""So many interrupted requests are listed unless all are asked for."""
+
+EVENTS = 50
+"""So many events of the server are listed unless all are asked for."""
+
+WORDS = {"proven": "proven", "likely": "likely", "not-established": "undecided"}
+"""The confidence, short enough for a column."""
+
+GAP = 2
+LEAST = {"session": 10, "rid": 14}
+"""The columns that strangers fill, and how far they may be shortened, the first one first."""
+
+_NUMBERS = ("waited", "ran")  # columns that are aligned to the right
+
+
+def table(audit: Audit, clock: Clock, width: int, limit: int | None = LIMIT) -> RenderableType:
+    """The whole audit; `limit` is how many interrupted requests are listed."""
+    groups = _groups(audit.requests, clock)
+    interrupted = [row for rows in groups.values() for row in rows]
+    clock = clock.spanning(
+        [*(_moment(row) for row in interrupted), *(event.at for event in audit.server_events if event.at)]
+    )
+    parts: list[RenderableType] = [_summary(audit, groups), _read(audit)]
+    if groups:
+        parts.append(section("Causes", _causes(groups), "of the interrupted requests"))
+    if audit.server_events:
+        events = audit.server_events if limit is None else audit.server_events[:EVENTS]
+        remark = _remark(len(events), len(audit.server_events))
+        parts.append(section("Server events", _events(events, clock), remark))
+    if groups:
+        shares = _shares({cause: len(rows) for cause, rows in groups.items()}, limit)
+        remark = _remark(sum(shares.values()), len(interrupted))
+        zone = clock.name(next((at for row in interrupted if (at := _moment(row))), None))
+        parts += [
+            "",
+            title("Interrupted requests", f"{remark}, times are {zone}"),
+            *_requests(groups, shares, clock, width),
+        ]
+    return Group(*parts)
+
+
+def _groups(requests: Sequence[RequestRow], clock: Clock) -> dict[str, list[RequestRow]]:
+    """The interrupted requests by cause, the most frequent cause first, each cause's in the order of their ends."""
+    groups: dict[str, list[RequestRow]] = {}
+    for row in requests:
+        if row.status == "interrupted" and not row.synthetic:
+            groups.setdefault(row.cause, []).append(row)
+    for rows in groups.values():
+        rows.sort(key=lambda row: (clock.epoch(_moment(row)) or math.inf, row.rid))
+    return dict(sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])))
+
+
+def _moment(row: RequestRow) -> str | None:
+    return row.times.ended or row.times.received
+
+
+def _summary(audit: Audit, groups: Mapping[str, Sequence[RequestRow]]) -> Text:
+    totals = audit.totals
+    confidence = Counter(row.confidence for rows in groups.values() for row in rows)
+    line = Text(f"{count(totals.requests, 'request')}: {totals.interrupted:,} interrupted", style=TITLE)
+    if confidence:
+        words = [
+            f"{confidence[key]:,} {WORDS[key]}" for key in ("proven", "likely", "not-established") if confidence[key]
+        ]
+        line.append(f" ({', '.join(words)})", style="not bold")
+    rest = [f"{totals.finished:,} finished"] * bool(totals.finished)
+    rest += [f"{totals.in_flight:,} in flight where the logs end"] * bool(totals.in_flight)
+    line.append("".join(f", {part}" for part in rest) + ".", style="not bold")
+    if totals.synthetic:
+        line.append(f" {count(totals.synthetic, 'request')} of SGLang itself left out.", style=f"not bold {FAINT}")
+    return line
+
+
+def _read(audit: Audit) -> Text:
+    lines, recognised = sum(each.lines for each in audit.inputs), sum(each.recognised for each in audit.inputs)
+    total = sum(each.bytes for each in audit.inputs)
+    return plain(
+        f"Read {count(len(audit.inputs), 'input')}: {size(total)}, {count(lines, 'line')},"
+        f" {recognised:,} of them recognised.",
+        FAINT,
+    )
+
+
+def _causes(groups: Mapping[str, Sequence[RequestRow]]) -> RenderableType:
+    total = sum(map(len, groups.values()))
+    undecided = any(row.confidence == "not-established" for rows in groups.values() for row in rows)
+    keys: list[Confidence] = ["proven", "likely", *(["not-established"] if undecided else [])]
+    lines = [["count", "share", *(WORDS[key] for key in keys)]]
+    for rows in groups.values():
+        confidence = Counter(row.confidence for row in rows)
+        lines.append([f"{len(rows):,}", f"{len(rows) / total:.1%}", *(f"{confidence[key]:,}" for key in keys)])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    names = [("", ""), *((cause, _title(cause)) for cause in groups)]
+    return grid(
+        (
+            *(Text(cell.rjust(columns), FAINT if first else "") for cell, columns in zip(line, widths, strict=True)),
+            plain(cause, LABEL),
+            plain(says),
+        )
+        for first, line, (cause, says) in zip([True, *[False] * len(groups)], lines, names, strict=True)
+    )
+
+
+def _title(cause: str) -> str:
+    from sglang_lifecycle.analyzers.catalogue import UnknownCause
+    from sglang_lifecycle.analyzers.catalogue import cause as known
+
+    try:
+        return known(cause).title
+    except UnknownCause:
+        return ""
+
+
+def _events(events: Sequence[ServerEvent], clock: Clock) -> RenderableType:
+    def place(event: ServerEvent) -> str:
+        return f" ({event.evidence[0].source}:{event.evidence[0].line})" if event.evidence else ""
+
+    return grid(
+        (plain(clock.short(event.at)), plain(event.cause, LABEL), plain(event.summary + place(event)))
+        for event in events
+    )
+
+
+def _shares(sizes: Mapping[str, int], limit: int | None) -> dict[str, int]:
+    """How many of each group are listed: small groups whole, the rest evenly, so that no cause is crowded out."""
+    left, shares = limit if limit is not None else sum(sizes.values()), dict.fromkeys(sizes, 0)
+    for index, (group, number) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
+        shares[group] = min(number, left // (len(sizes) - index))
+        left -= shares[group]
+    return shares
+
+
+def _remark(shown: int, total: int) -> str:
+    return f"{total:,}" if shown == total else f"{shown:,} of {total:,}; --all lists them all"
+
+
+def _requests(
+    groups: Mapping[str, Sequence[RequestRow]], shares: Mapping[str, int], clock: Clock, width: int
+) -> Iterator[RenderableType]:
+    """One row a request, aligned over all causes. Lines are laid out by hand: there may be very many."""
+    cells = {cause: [_cells(row, clock) for row in rows[: shares[cause]]] for cause, rows in groups.items()}
+    widths = _widths([row for rows in cells.values() for row in rows])
+    margin = " " * (2 * INDENT)
+    fitted = _fitted(widths, width - len(margin))
+    heads = [list(widths)]
+    if _total(fitted) > width - len(margin):  # then the ids get a row of their own
+        ids = {head: columns for head, columns in widths.items() if head in LEAST}
+        fitted = widths | _fitted(ids, width - len(margin))
+        heads = [list(ids), [head for head in widths if head not in ids]]
+    yield from _rows({head: head for head in widths}, heads, fitted, margin, FAINT)
+    for cause, rows in cells.items():
+        total = len(groups[cause])
+        number = f"{total:,}" if len(rows) == total else f"{len(rows):,} of {total:,}"
+        yield Text(" " * INDENT + clean(cause), style=LABEL).append(f"  {number}", style=FAINT)
+        for row, request in zip(rows, groups[cause], strict=False):  # not all are shown
+            yield from _rows(row, heads, fitted, margin, tone=TONES[request.confidence])
+            if request.candidates:
+                names = listed([clean(each.cause) for each in request.candidates], "or")
+                yield Text(f"{margin}  perhaps {names}", style=FAINT)
+
+
+def _cells(row: RequestRow, clock: Clock) -> dict[str, str]:
+    return {
+        "rid": clean(row.rid),
+        "ended": clock.short(row.times.ended, whole=True) if row.times.ended else "–",
+        "stage": clean(row.stage),
+        "actor": clean(row.actor),
+        "verdict": WORDS[row.confidence],
+        "waited": seconds(row.times.waited_s).replace(" ", ""),
+        "ran": seconds(row.times.ran_s).replace(" ", ""),
+        "session": clean(row.session_id or ""),
+    }
+
+
+def _widths(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
+    """How wide each column would like to be; a column that all leave empty is left out."""
+    widths = {head: max(width_of(row[head]) for row in rows) for head in rows[0]}
+    return {head: max(columns, len(head)) for head, columns in widths.items() if columns}
+
+
+def _fitted(widths: Mapping[str, int], width: int) -> dict[str, int]:
+    """The widths with what is too much taken from the columns that strangers fill, as far as it goes."""
+    fitted = dict(widths)
+    for head, least in LEAST.items():
+        if head in fitted:
+            fitted[head] -= max(min(_total(fitted) - width, fitted[head] - least), 0)
+    return fitted
+
+
+def _total(widths: Mapping[str, int]) -> int:
+    return sum(widths.values()) + GAP * (len(widths) - 1)
+
+
+def _rows(
+    cells: Mapping[str, str],
+    heads: Sequence[Sequence[str]],
+    widths: Mapping[str, int],
+    margin: str,
+    style: str = "",
+    tone: str = "",
+) -> Iterator[Text]:
+    """The row of a request, or the rows."""
+    for number, row in enumerate(heads):
+        line = Text(margin + " " * (INDENT * number), style=style, no_wrap=True)
+        for index, head in enumerate(row):
+            text = shorten(cells[head], widths[head])
+            text = text.rjust(widths[head]) if head in _NUMBERS else pad(text, widths[head])
+            line.append(" " * GAP * bool(index) + text, style=tone if head == "verdict" else None)
+        yield line
