@@ -1,0 +1,92 @@
+"""The known faults of SGLang itself, by the versions that have them. The texts are data in `faults.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from sglang_lifecycle.analyzers import catalogue
+from sglang_lifecycle.analyzers.versions import RELEASES, in_range, key
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of SGLang, present from release `first` to release `last`.
+
+    `fixed_in` is empty where no known release has a fix. `causes` are the causes whose verdicts the fault may explain;
+    with none, it falsifies what the logs say about any request.
+    """
+
+    id: str
+    title: str
+    first: str
+    last: str
+    fixed_in: str
+    shows: str
+    consequence: str
+    causes: tuple[str, ...]
+    url: str
+
+    def affects(self, version: str) -> bool:
+        """Whether a version may have the fault.
+
+        A build between the last faulty release and the fix counts as affected, and so does one newer than every known
+        release as long as there is no fix.
+        """
+        if in_range(version, self.first, self.last):
+            return True
+        if key(version) < key(self.first):
+            return False
+        return key(version) < key(self.fixed_in) if self.fixed_in else self.last == RELEASES[-1]
+
+
+_KEYS = frozenset(field.name for field in fields(Fault)) - {"id"}
+_OPTIONAL = frozenset({"fixed_in", "url"})
+
+
+@cache
+def load() -> Mapping[str, Fault]:
+    """Every known fault by its id."""
+    text = (files(__package__) / "faults.toml").read_text("utf-8")
+    return MappingProxyType(read(tomllib.loads(text)))
+
+
+def affecting(version: str | None) -> list[Fault]:
+    """The faults that a version may have; all of them where the version is unknown."""
+    return [fault for fault in load().values() if version is None or fault.affects(version)]
+
+
+def read(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Fault]:
+    """Turn tables, one per id, into faults; raises `ValueError` at the first one that is malformed."""
+    return {id: _fault(id, table) for id, table in tables.items()}
+
+
+def _fault(id: str, table: Mapping[str, Any]) -> Fault:
+    if missing := sorted(_KEYS - _OPTIONAL - table.keys()):
+        raise ValueError(f"fault {id!r} lacks {', '.join(missing)}")
+    if extra := sorted(table.keys() - _KEYS):
+        raise ValueError(f"fault {id!r} has unknown keys: {', '.join(extra)}")
+    fault = Fault(
+        id=id,
+        title=table["title"],
+        first=table["first"],
+        last=table["last"],
+        fixed_in=table.get("fixed_in", ""),
+        shows=" ".join(table["shows"].split()),
+        consequence=" ".join(table["consequence"].split()),
+        causes=tuple(table["causes"]),
+        url=table.get("url", ""),
+    )
+    for name in fault.causes:
+        catalogue.cause(name)
+    for release in filter(None, (fault.first, fault.last, fault.fixed_in)):
+        if release not in RELEASES:
+            raise ValueError(f"fault {id!r}: {release!r} is not a known release")
+    if not in_range(fault.last, fault.first, fault.fixed_in or fault.last) or fault.last == fault.fixed_in:
+        raise ValueError(f"fault {id!r}: its releases are out of order")
+    return fault

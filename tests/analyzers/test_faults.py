@@ -1,0 +1,202 @@
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from sglang_lifecycle.analyzers import catalogue, faults
+from sglang_lifecycle.analyzers.faults import Fault, affecting, load, read
+from sglang_lifecycle.analyzers.versions import RELEASES, in_range, key
+
+FAULTS = list(load().values())
+
+KNOWN = {
+    "stream-abort-lost": ("0.5.18", "0.5.19", "client-disconnect"),
+    "zombie-mixes-into-retry": ("0.5.18", "0.5.19", "finished"),
+    "rid-leak": ("0.4.9", "0.5.12", "duplicate-rid"),
+    "rid-overwritten": ("0.3.6", "0.5.9", "duplicate-rid"),
+    "abort-by-prefix": ("0.4.4", "0.5.23", "abort-prefix-collision"),
+    "timeout-by-prefix": ("0.5.20", "0.5.23", "timeout-prefix-collision"),
+    "session-flag-stuck": ("0.5.11", "0.5.21", "session-stuck"),
+    "replace-without-rid-crash": ("0.4.2", "0.5.23", "scheduler-crash"),
+    "session-rid-reuse-crash": ("0.4.2", "0.5.23", "scheduler-crash"),
+    "tokenizer-workers-lose-ends": ("0.5.10", "0.5.10", "output-lost"),
+    "abort-echo-crash": ("0.4.9", "0.5.13", "scheduler-crash"),
+    "grammar-queue-abort-crash": ("0.5.5", "0.5.7", "scheduler-crash"),
+    "last-request-oom-crash": ("0.3.6", "0.5.9", "scheduler-crash"),
+    "streaming-refusal-accounting": ("0.5.10", "0.5.10", "scheduler-crash"),
+    "idle-session-holds-slot": ("0.5.18", "0.5.18", "waiting-timeout"),
+    "session-history-lost": ("0.4.9", "0.5.23", "context-lost"),
+    "retracted-meets-full-queue": ("0.5.3", "0.5.23", "queue-full"),
+}
+
+
+def table(**changes: Any) -> dict[str, Any]:
+    good: dict[str, Any] = {
+        "title": "it breaks",
+        "first": "0.5.9",
+        "last": "0.5.10",
+        "fixed_in": "0.5.11",
+        "shows": "A\nline.",
+        "consequence": "A loss.",
+        "causes": ["queue-full"],
+    }
+    return good | changes
+
+
+@pytest.mark.parametrize(("id", "expected"), KNOWN.items())
+def test_known_faults_are_there_with_their_range(id: str, expected: tuple[str, str, str]) -> None:
+    fault = load()[id]
+    assert (fault.first, fault.last) == expected[:2]
+    assert expected[2] in fault.causes
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+def test_references_resolve_and_texts_are_complete(fault: Fault) -> None:
+    assert set(fault.causes) <= set(catalogue.load())
+    assert len(set(fault.causes)) == len(fault.causes)
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", fault.id)
+    assert fault.id not in catalogue.load()
+    assert fault.title
+    assert not fault.title.endswith(".")
+    for text in (fault.shows, fault.consequence):
+        assert text.endswith("."), text
+        assert text.count("`") % 2 == 0, text
+    assert fault.url == "" or re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+", fault.url)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+def test_a_fix_is_the_release_after_the_last_faulty_one(fault: Fault) -> None:
+    if fault.fixed_in:
+        assert RELEASES.index(fault.fixed_in) == RELEASES.index(fault.last) + 1
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+def test_a_fault_affects_its_releases_and_no_other(fault: Fault) -> None:
+    affected = [release for release in RELEASES if fault.affects(release)]
+    assert affected == list(RELEASES[RELEASES.index(fault.first) : RELEASES.index(fault.last) + 1])
+
+
+def test_an_unknown_version_may_have_any_fault() -> None:
+    assert affecting(None) == FAULTS
+
+
+@pytest.mark.parametrize(
+    ("version", "id", "expected"),
+    [
+        ("0.5.17", "stream-abort-lost", False),
+        ("0.5.18", "stream-abort-lost", True),
+        ("0.5.19.post1", "stream-abort-lost", True),
+        ("0.5.20rc1", "stream-abort-lost", True),
+        ("0.5.20", "stream-abort-lost", False),
+        ("v0.5.19+cu126", "stream-abort-lost", True),
+        ("0.5.19", "timeout-by-prefix", False),
+        ("0.5.24", "timeout-by-prefix", True),
+        ("0.6.0", "stream-abort-lost", False),
+        ("0.5.19", "idle-session-holds-slot", False),
+        ("0.5.3", "session-rid-unknown", True),
+        ("0.5.3.post3", "session-rid-unknown", False),
+        ("0.5.0rc2", "session-existing-broken", True),
+        ("0.5.0rc1", "session-existing-broken", False),
+    ],
+)
+def test_a_version_has_the_faults_of_its_range(version: str, id: str, expected: bool) -> None:
+    assert (id in [fault.id for fault in affecting(version)]) is expected
+
+
+def test_something_that_is_no_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="nightly"):
+        affecting("nightly")
+
+
+def test_a_fault_is_read_from_its_table() -> None:
+    fault = read({"a": table()})["a"]
+    assert (fault.id, fault.shows, fault.causes, fault.url) == ("a", "A line.", ("queue-full",), "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"causes": ["queue-ful"]}, "did you mean queue-full"),
+        ({"first": "0.5.99"}, "0.5.99"),
+        ({"fixed_in": "0.5.9.post1"}, "0.5.9.post1"),
+        ({"first": "0.5.10", "last": "0.5.9"}, "out of order"),
+        ({"fixed_in": "0.5.10"}, "out of order"),
+        ({"fixed_in": "0.5.9"}, "out of order"),
+        ({"fix": "0.5.11"}, "fix"),
+    ],
+)
+def test_a_contradictory_table_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        read({"a": table(**changes)})
+
+
+@pytest.mark.parametrize("missing", ["title", "first", "last", "shows", "consequence", "causes"])
+def test_a_missing_key_is_named(missing: str) -> None:
+    incomplete = table()
+    del incomplete[missing]
+    with pytest.raises(ValueError, match=missing):
+        read({"a": incomplete})
+
+
+def test_the_catalogue_is_shared_and_cannot_be_changed() -> None:
+    assert load() is load()
+    with pytest.raises(TypeError):
+        load()["x"] = FAULTS[0]  # type: ignore[index]
+
+
+def test_there_are_37_releases_in_order() -> None:
+    assert len(RELEASES) == 37
+    assert list(RELEASES) == sorted(set(RELEASES), key=key)
+    assert (RELEASES[0], RELEASES[-1]) == ("0.3.6", "0.5.23")
+
+
+def test_snapshots_and_candidates_come_before_a_release_and_posts_after_it() -> None:
+    chain = ["0.5.9", "0.5.10.dev1", "0.5.10a1", "0.5.10rc1", "0.5.10rc2.dev1", "0.5.10rc2", "0.5.10", "0.5.10.post1"]
+    assert sorted(chain, key=key) == chain
+    assert key("0.5") == key("0.5.0") != key("0.50")
+
+
+VERSIONS = st.builds(
+    "{}{}{}{}".format,
+    st.lists(st.integers(0, 2), min_size=1, max_size=3).map(lambda numbers: ".".join(map(str, numbers))),
+    st.one_of(st.just(""), st.builds("{}{}".format, st.sampled_from(["a", "b", "rc"]), st.integers(0, 2))),
+    st.one_of(st.just(""), st.builds(".post{}".format, st.integers(0, 2))),
+    st.one_of(st.just(""), st.builds(".dev{}".format, st.integers(0, 2))),
+)
+
+
+@given(VERSIONS, VERSIONS)
+def test_versions_are_ordered_as_python_packaging_orders_them(one: str, other: str) -> None:
+    assert (key(one) < key(other)) is (Version(one) < Version(other))
+    assert (key(one) == key(other)) is (Version(one) == Version(other))
+
+
+@given(VERSIONS, VERSIONS, VERSIONS)
+def test_in_range_includes_both_ends(version: str, first: str, last: str) -> None:
+    assert in_range(version, first, last) is (Version(first) <= Version(version) <= Version(last))
+    assert in_range(version, version, version)
+
+
+@given(VERSIONS, st.sampled_from(["+cu126", "+g1a2b3c", "+d20260101"]))
+def test_a_build_tag_does_not_count(version: str, tag: str) -> None:
+    assert key(version + tag) == key(version) == key("v" + version) == key(f" {version} ")
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_version_or_refused(text: str) -> None:
+    complaint = ""
+    try:
+        key(text)
+    except ValueError as error:
+        complaint = str(error)
+    assert repr(text) in complaint if complaint else re.match(r"v?[0-9]", text.strip(), re.IGNORECASE)
+
+
+@given(VERSIONS)
+def test_an_affected_version_is_never_before_the_fault_or_after_its_fix(version: str) -> None:
+    for fault in faults.affecting(version):
+        assert key(fault.first) <= key(version)
+        assert not fault.fixed_in or key(version) < key(fault.fixed_in)
