@@ -148,8 +148,8 @@ def _compare(expected: dict[str, Any], got: dict[str, Any]) -> Iterator[tuple[st
         if key == "state" and isinstance(wanted, dict) and isinstance(found, dict):
             for part, inner, outer in _compare(wanted, found):
                 yield f"state.{part}", inner, outer
-            if list(wanted.get("sessions", {})) != list(found.get("sessions", {})):
-                yield "state.sessions (order)", list(wanted.get("sessions", {})), list(found.get("sessions", {}))
+            if wanted == found and (order := list(wanted.get("sessions", ()))) != list(found["sessions"]):
+                yield "state.sessions (order)", order, list(found["sessions"])
         elif wanted != found or (key in expected) != (key in got):
             yield key, wanted, found
 

@@ -229,7 +229,7 @@ _OPERATIONS: dict[str, _Kind] = {
     "poll": _kind(lambda engine, now, _: engine.poll(now)),
     "admit": _kind(lambda engine, now, op: engine.admit(now, op["rid"]), {"rid": TEXT}),
     "step": _kind(
-        lambda engine, now, op: engine.step(now, op["n"], op.get("eos") or ()),
+        lambda engine, now, op: engine.step(now, op["n"], map(str, op.get("eos") or ())),
         {"n": COUNT},
         {"eos": (list, type(None))},
     ),
