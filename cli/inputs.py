@@ -54,7 +54,8 @@ class Request:
             evidence = read(self.paths, tz=self.zone, progress=report)
         for source in evidence.sources:
             for text in source.warnings:
-                warning(text if source.path in text else f"{source.path}: {text}")
+                if text not in evidence.failed:
+                    warning(text if source.path in text else f"{source.path}: {text}")
         for text in evidence.failed:
             error(text)
         return evidence
@@ -95,7 +96,7 @@ def status(evidence: Evidence) -> ExitCode:
 
 def quoted(lines: Sequence[EvidenceLine], columns: int = EXCERPT) -> None:
     """Fill in the excerpts, which only the inputs have."""
-    from sglang_lifecycle.parsers.log import quote
+    from sglang_lifecycle.parsers.quote import quote
 
     for line in lines:
         if line.text or not line.length:

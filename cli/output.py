@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 100
 """Width of what isn't written to a terminal."""
 
-WIDTHS = (60, 160)
+WIDTHS = (80, 160)
 """The narrowest and the widest that a screen is laid out for."""
 
 PATIENCE = 0.5

@@ -20,7 +20,7 @@ from sglang_lifecycle.cli.layout import (
     section,
     with_references,
 )
-from sglang_lifecycle.cli.text import clean, cut, pad
+from sglang_lifecycle.cli.text import clean, pad, shorten
 from sglang_lifecycle.cli.text import width as width_of
 from sglang_lifecycle.cli.timeline import timeline
 from sglang_lifecycle.cli.times import Clock, error
@@ -159,7 +159,7 @@ def _evidence(lines: list[EvidenceLine], clock: Clock, width: int) -> Renderable
         text = Text(f"{pad(place, place_width)}  {moment.ljust(moment_width)}  " if one_row else f"{place}\n{moment}  ")
         text.append(event, style=LABEL)
         if line.text:
-            text.append("\n" + cut(clean(line.text), width - len(margin)), style=FAINT)
+            text.append("\n" + shorten(clean(line.text), width - len(margin)), style=FAINT)
         rows.append((Text(f"{number:>{number_width}}", style=FAINT), text))
     if more := len(lines) - len(shown):
         rows.append((Text(), Text(f"and {more} more; --json lists them all", style=FAINT)))

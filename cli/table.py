@@ -102,7 +102,9 @@ def _read(audit: Audit) -> Text:
 def _causes(groups: Mapping[str, Sequence[RequestRow]]) -> RenderableType:
     total = sum(map(len, groups.values()))
     undecided = any(row.confidence == "not-established" for rows in groups.values() for row in rows)
-    keys: list[Confidence] = ["proven", "likely", *(["not-established"] if undecided else [])]
+    keys: list[Confidence] = ["proven", "likely"]
+    if undecided:
+        keys.append("not-established")
     lines = [["count", "share", *(WORDS[key] for key in keys)]]
     for rows in groups.values():
         confidence = Counter(row.confidence for row in rows)

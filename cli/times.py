@@ -5,32 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 
 from sglang_lifecycle.cli.errors import UsageError
 from sglang_lifecycle.cli.text import seconds
 
-_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,6})?)?")
 _RELATIVE = re.compile(r"-(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 
 
 def zone(name: str | None, option: str = "--tz") -> tzinfo:
     """The zone that a name of the IANA database or an offset such as `+02:00` stands for; UTC without a name."""
-    if name is None or name.upper() in {"UTC", "Z"}:
-        return UTC
-    if match := _OFFSET.fullmatch(name):
-        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
-        if offset < timedelta(days=1) and int(match[3]) < 60:
-            return timezone(-offset if match[1] == "-" else offset)
-    else:
-        from zoneinfo import ZoneInfo
+    from sglang_lifecycle.parsers.prefix import zone as named
 
-        try:
-            return ZoneInfo(name)
-        except (KeyError, ValueError, OSError):  # unknown, not a name at all, a folder of the database
-            pass
-    raise UsageError(f"{option} {name!r} is no time zone; give one such as Europe/Berlin or +02:00")
+    try:
+        return named(name)
+    except ValueError:
+        raise UsageError(f"{option} {name!r} is no time zone; give one such as Europe/Berlin or +02:00") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +69,9 @@ def _bound(text: str, zone: tzinfo) -> datetime | time | timedelta | None:
             days, hours, minutes, rest = (float(part or 0) for part in match.groups())
             return timedelta(days=days, hours=hours, minutes=minutes, seconds=rest) if any(match.groups()) else None
         moment = datetime.fromisoformat(text)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
-        moment.timestamp()  # the first and last days of the calendar have none in some zones
     except (ValueError, OverflowError):
         return None
-    return moment
+    return moment if moment.tzinfo else moment.replace(tzinfo=zone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,7 +277,8 @@ def world(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> World:
         return f"quoted {offset}+{length}"
 
     contents: dict[str, dict[str, Any]] = {
-        "parsers.log": {"read": world.read, "quote": quote},
+        "parsers.log": {"read": world.read},
+        "parsers.quote": {"quote": quote},
         "analyzers.incident": {"Incident": Incident},
         "analyzers.explain": {"explain": world.explain},
         "analyzers.audit": {"audit": world.audited},
