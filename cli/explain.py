@@ -17,7 +17,6 @@ from sglang_lifecycle.cli.times import Clock
 
 if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.incident import Incident
-
     from sglang_lifecycle.analyzers.verdict import Verdict
     from sglang_lifecycle.parsers.evidence import Evidence
 
@@ -49,7 +48,7 @@ def command(
     incident = Incident(evidence, question.version)
     verdicts = []
     for text in asked:
-        match = _match(incident, text, window)
+        match = _match(incident, evidence, text, window)
         verdict = explain(incident, match)
         if verdict.status != "not-found":
             verdict = verdict.model_copy(update={"matched_by": "rid" if match == text else "prefix"})
@@ -77,11 +76,11 @@ def _text(rid: str) -> str:
     return rid.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _match(incident: Incident, text: str, window: Window) -> str:
+def _match(incident: Incident, evidence: Evidence, text: str, window: Window) -> str:
     """The one request that an id or its beginning stands for; the text itself where there is none."""
     matches = incident.matches(text)
     if len(matches) > 1 and window != Window():
-        matches = _alive(incident.evidence, matches, window) or matches
+        matches = _alive(evidence, matches, window) or matches
     if len(matches) > 1:
         listed = sorted(matches)[:MATCHES]
         if more := len(matches) - len(listed):

@@ -25,7 +25,7 @@ WIDTHS = (80, 160)
 PATIENCE = 0.5
 """Seconds of work before a progress bar appears."""
 
-_ASCII = str.maketrans("…·–─│├┤└▏█▒±→•‹›—", "~.--|||`|#=~>*<>-")  # each glyph of the screens, at its own width
+_ASCII = str.maketrans("…·–─│├┤└▏█▒±→•‹›—µ", "~.--|||`|#=~>*<>-u")  # each glyph of the screens, at its own width
 
 
 def write(text: str) -> None:

@@ -108,8 +108,12 @@ def seconds(value: float | None) -> str:
         return "–"
     if value < 0:
         return "-" + seconds(-value)
+    if not value:
+        return "0 s"
+    if value < 0.0001:
+        return f"{value * 1_000_000:.0f} µs"
     if value < 0.0095:
-        return f"{value * 1000:.1f} ms" if value else "0 s"
+        return f"{value * 1000:.1f} ms"
     if value < 1:
         return f"{value * 1000:.0f} ms"
     if value < 99.95:

@@ -74,7 +74,7 @@ def _axis(scale: Scale, clock: Clock, received: float | None, ended: float | Non
     if ended is not None:
         right = f"ended {clock.short(ended)}"
     else:
-        right = "still in flight" if status == "in-flight" else "its end: not in the logs"
+        right = "still in flight" if status == "in-flight" else "ended: not in the logs"
     end = scale.columns if ended is None else scale.column(ended) + 1
     start = 0 if received is None else scale.column(received)
     start = min(start, max(end - len(right) - len(left) - 2, 0))
@@ -108,17 +108,21 @@ def _row(name: str, drawing: str, scale: Scale, duration: float | None) -> Text:
 
 def _marks(scale: Scale, marks: Sequence[tuple[int, float]]) -> list[Text]:
     """The numbers of the evidence at their times, on as many rows as they need."""
+    places: dict[tuple[int, str, str], list[str]] = {}
+    for number, at in marks:
+        edges = "‹" if at < scale.start else "", "›" if at > scale.end else ""
+        places.setdefault((scale.column(at), *edges), []).append(str(number))
     rows: list[str] = []
-    for number, at in sorted(marks, key=lambda mark: mark[1]):
-        label = f"‹{number}" if at < scale.start else f"{number}›" if at > scale.end else str(number)
-        column = min(scale.column(at), scale.columns - len(label))
+    for (column, before, after), numbers in sorted(places.items()):
+        label = before + ",".join(numbers) + after
+        column = max(min(column, scale.columns - len(label)), 0)
         for index, row in enumerate(rows):
-            if len(row) < column or not row:
+            if len(row) < column:
                 rows[index] = row.ljust(column) + label
                 break
         else:
             rows.append(" " * column + label)
-    return [_row("evidence" if index == 0 else "", row, scale, None) for index, row in enumerate(rows)]
+    return [_row("" if index else "evidence", row, scale, None) for index, row in enumerate(rows)]
 
 
 def _nothing(verdict: Verdict, clock: Clock, received: float | None, ended: float | None) -> Text:

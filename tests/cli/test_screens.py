@@ -75,7 +75,7 @@ def test_colour_comes_from_us_alone(hostile: Verdict) -> None:
     ("times", "marks", "rows"),
     [
         (("12:00:00", "12:00:10", 4, 6), [], ["├", "▒", "█"]),
-        (("12:00:00", None, 4, None), ["12:00:08"], ["its end: not in the logs", "·", "▒"]),
+        (("12:00:00", None, 4, None), ["12:00:08"], ["ended: not in the logs", "·", "▒"]),
         ((None, "12:00:10", None, 6), ["12:00:02"], ["received: not in the logs", "┤", "█"]),
         (("12:00:00", "12:00:10", None, None), ["11:00:00", "13:00:00"], ["‹1", "2›"]),
         (

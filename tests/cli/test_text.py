@@ -62,6 +62,7 @@ def test_the_middle_of_an_id_goes_first() -> None:
     [
         (None, "–"),
         (0, "0 s"),
+        (0.000035, "35 µs"),
         (0.0004, "0.4 ms"),
         (0.25, "250 ms"),
         (30.04, "30.0 s"),
