@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,8 @@ from sglang_lifecycle.cli.text import count
 from sglang_lifecycle.cli.times import Clock
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.verdict import Verdict
     from sglang_lifecycle.parsers.evidence import Evidence
@@ -126,10 +129,14 @@ def _hint(rid: str, evidence: Evidence) -> str:
 
 
 def _show(verdicts: Sequence[Verdict], clock: Clock, color: bool | None) -> None:
-    from sglang_lifecycle.cli.screen import screen
-
     for index, verdict in enumerate(verdicts):
-        quoted(verdict.evidence)
         if index:
             write("")
-        show(lambda width, verdict=verdict: screen(verdict, clock, width), color)  # type: ignore[misc]
+        show(partial(_screen, verdict, clock), color)
+
+
+def _screen(verdict: Verdict, clock: Clock, width: int) -> RenderableType:
+    from sglang_lifecycle.cli.screen import MARGIN, ROWS, screen
+
+    quoted(verdict.evidence, ROWS * (width - MARGIN))
+    return screen(verdict, clock, width)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.verdict import EvidenceLine
     from sglang_lifecycle.parsers.evidence import Evidence
 
-EXCERPT = 240
-"""Columns of a line's excerpt in JSON."""
+EXCERPT = 400
+"""Characters of a line's excerpt in JSON."""
 
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?\S*)")
 
@@ -94,7 +94,7 @@ def status(evidence: Evidence) -> ExitCode:
     return ExitCode.UNREADABLE if evidence.failed else ExitCode.OK
 
 
-def quoted(lines: Sequence[EvidenceLine], columns: int = EXCERPT) -> None:
+def quoted(lines: Sequence[EvidenceLine], characters: int = EXCERPT) -> None:
     """Fill in the excerpts, which only the inputs have."""
     from sglang_lifecycle.parsers.quote import quote
 
@@ -102,4 +102,4 @@ def quoted(lines: Sequence[EvidenceLine], columns: int = EXCERPT) -> None:
         if line.text or not line.length:
             continue
         with suppress(OSError, ValueError):  # the input has changed or gone since it was read; its place still stands
-            line.text = quote(line.source, line.offset, line.length, line.event, columns)
+            line.text = quote(line.source, line.offset, line.length, line.event, characters)

@@ -14,6 +14,9 @@ from sglang_lifecycle.cli.text import clean
 INDENT = 2
 """What stands under a title is indented by so many columns."""
 
+GAP = 2
+"""Columns between columns."""
+
 TITLE = "bold"
 LABEL = "cyan"
 FAINT = "bright_black"
@@ -42,7 +45,7 @@ def section(name: str, body: RenderableType, remark: str = "") -> Group:
 def grid(rows: Iterable[Sequence[RenderableType]], first: int = 0) -> Table:
     """Aligned columns. The last one takes the rest of the line and wraps; `first` is the least width of the first."""
     rows = list(rows)
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = Table.grid(padding=(0, GAP, 0, 0))
     last = max(map(len, rows), default=1) - 1
     for index in range(last + 1):
         table.add_column(no_wrap=index < last, overflow="fold", min_width=first if index == 0 else None)

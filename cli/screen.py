@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -10,6 +12,7 @@ from rich.text import Text
 from sglang_lifecycle.analyzers.verdict import EvidenceLine, Link, Verdict
 from sglang_lifecycle.cli.layout import (
     FAINT,
+    GAP,
     INDENT,
     LABEL,
     TONES,
@@ -20,7 +23,7 @@ from sglang_lifecycle.cli.layout import (
     section,
     with_references,
 )
-from sglang_lifecycle.cli.text import clean, pad, shorten
+from sglang_lifecycle.cli.text import clean, fold, pad, shorten
 from sglang_lifecycle.cli.text import width as width_of
 from sglang_lifecycle.cli.timeline import timeline
 from sglang_lifecycle.cli.times import Clock, error
@@ -28,6 +31,12 @@ from sglang_lifecycle.cli.words import ACTORS, CONFIDENCE, STAGES, STEPS, VERSIO
 
 LINES = 20
 """So many evidence lines are shown; the rest is only counted."""
+
+ROWS = 3
+"""Rows that an excerpt may take: a finish reason with its message is to be seen whole."""
+
+MARGIN = 6
+"""Columns to the left of an excerpt: the indent, the number of the line and gaps."""
 
 NAMES = 14
 """Columns for the names of steps and findings, so that they align from section to section."""
@@ -59,7 +68,7 @@ def _sections(verdict: Verdict, clock: Clock, width: int) -> Iterator[Renderable
     if len(verdict.chain) > 1:
         yield section("Chain to the root", _chain(verdict.chain, verdict.rid))
     if verdict.evidence:
-        yield section("Evidence", _evidence(verdict.evidence, clock, width - INDENT))
+        yield _evidence(verdict.evidence, clock, width)
     if len(verdict.attempts) > 1:
         yield section("Attempts", _attempts(verdict, clock), "this rid lived more than once")
     yield section("Findings", grid(_findings(verdict), NAMES))
@@ -143,27 +152,39 @@ def _chain(chain: list[Link], rid: str) -> RenderableType:
 
 
 def _evidence(lines: list[EvidenceLine], clock: Clock, width: int) -> RenderableType:
-    """Two rows a line: where, when and what; below it the excerpt."""
+    """A section of two rows a line: where, when and what; below it the excerpt."""
     shown = lines[:LINES]
-    number_width = len(str(len(shown)))
-    margin = " " * (number_width + 2)
-    places = [clean(f"{line.source}:{line.line}") for line in shown]
+    width -= MARGIN
     moments = [f"{clock.short(line.at)} {error(line.at_error_s)}".rstrip() for line in shown]
     events = [clean(line.event) + (" (a stranger may have written this)" if line.tainted else "") for line in shown]
+    moment_width, event_width = max(map(len, moments)), max(map(len, events))
+    room = width - moment_width - event_width - 2 * GAP
+    folder, places = _places(shown, room)
     place_width = max(map(width_of, places))
-    moment_width = max(map(len, moments))
-    one_row = len(margin) + place_width + 2 + moment_width + 2 + max(map(len, events)) <= width
     rows: list[tuple[Text, Text]] = []
     for number, (line, place, moment, event) in enumerate(zip(shown, places, moments, events, strict=True), 1):
-        # A long path gets a row, or more, of its own rather than being cut: it is to be copied.
-        text = Text(f"{pad(place, place_width)}  {moment.ljust(moment_width)}  " if one_row else f"{place}\n{moment}  ")
+        # A path that is still too long gets a row, or more, of its own rather than being cut: it is to be copied.
+        where = pad(place, place_width) + " " * GAP if place_width <= room else f"{place}\n"
+        text = Text(where + moment.ljust(moment_width) + " " * GAP)
         text.append(event, style=LABEL)
         if line.text:
-            text.append("\n" + shorten(clean(line.text), width - len(margin)), style=FAINT)
-        rows.append((Text(f"{number:>{number_width}}", style=FAINT), text))
+            for part in fold(shorten(clean(line.text), ROWS * width), width):
+                text.append(f"\n{part}", style=FAINT)
+        rows.append((Text(f"{number:>2}", style=FAINT), text))
     if more := len(lines) - len(shown):
         rows.append((Text(), Text(f"and {more} more; --json lists them all", style=FAINT)))
-    return grid(rows)
+    return section("Evidence", grid(rows), f"in {folder}" if folder else "")
+
+
+def _places(lines: list[EvidenceLine], room: int) -> tuple[str, list[str]]:
+    """Where each line stands; where that is too long, the folder they all share and the rest."""
+    places = [f"{line.source}:{line.line}" for line in lines]
+    if max(width_of(clean(place)) for place in places) > room:
+        with suppress(ValueError):  # some paths are absolute and others aren't
+            folder = os.path.join(os.path.commonpath([os.path.dirname(line.source) for line in lines]), "")
+            if all(place.startswith(folder) for place in places):
+                return folder, [clean(place.removeprefix(folder)) for place in places]
+    return "", list(map(clean, places))
 
 
 def _attempts(verdict: Verdict, clock: Clock) -> RenderableType:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from sglang_lifecycle.analyzers.verdict import Audit, Confidence, RequestRow, ServerEvent
-from sglang_lifecycle.cli.layout import FAINT, INDENT, LABEL, TITLE, TONES, grid, plain, section, title
+from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, TITLE, TONES, grid, plain, section, title
 from sglang_lifecycle.cli.text import clean, count, listed, pad, seconds, shorten, size
 from sglang_lifecycle.cli.text import width as width_of
 from sglang_lifecycle.cli.times import Clock
@@ -24,7 +24,6 @@ EVENTS = 50
 WORDS = {"proven": "proven", "likely": "likely", "not-established": "undecided"}
 """The confidence, short enough for a column."""
 
-GAP = 2
 LEAST = {"session": 10, "rid": 14}
 """The columns that strangers fill, and how far they may be shortened, the first one first."""
 

@@ -53,11 +53,6 @@ def width(text: str) -> int:
     return cell_len(text)
 
 
-def cut(text: str, columns: int) -> str:
-    """The text in at most so many columns; what is cut off at its end leaves an ellipsis."""
-    return text if width(text) <= columns else _head(text, columns - 1) + "…"
-
-
 def shorten(text: str, columns: int) -> str:
     """The text in at most so many columns, cut in the middle: ids often differ at their ends only."""
     if width(text) <= columns:
@@ -78,6 +73,16 @@ def _head(text: str, columns: int) -> str:
         if taken > columns:
             return text[:index]
     return text
+
+
+def fold(text: str, columns: int) -> list[str]:
+    """The text in rows of at most so many columns, broken anywhere."""
+    rows = []
+    while width(text) > columns:
+        row = _head(text, columns)
+        rows.append(row)
+        text = text[len(row) :]
+    return [*rows, text]
 
 
 def listed(words: list[str], last: str = "and") -> str:

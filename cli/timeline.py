@@ -40,6 +40,8 @@ def timeline(verdict: Verdict, clock: Clock, width: int) -> tuple[str, list[Text
     """A remark on the scale, and the rows. Without two different times there is nothing to draw, and a row says so."""
     received, ended = clock.epoch(verdict.times.received), clock.epoch(verdict.times.ended)
     marks = [(number, at) for number, line in enumerate(verdict.evidence, 1) if (at := clock.epoch(line.at))]
+    if received is not None and ended is not None and received > ended:
+        return "", [Text("nothing to draw: it was received and ended within the error of its times", style=FAINT)]
     scale = _scale(received, ended, [at for _, at in marks], width - LABELS - DURATIONS)
     if scale is None:
         return "", [_nothing(verdict, clock, received, ended)]

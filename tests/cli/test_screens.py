@@ -83,6 +83,7 @@ def test_colour_comes_from_us_alone(hostile: Verdict) -> None:
             [],
             ["nothing to draw: all that has a time is at 2026-08-02 12:00:00.000 UTC"],
         ),
+        (("12:00:01", "12:00:00", None, None), [], ["received and ended within the error of its times"]),
         ((None, None, 4, 6), [], ["nothing to draw: the logs give no times for it"]),
     ],
 )
@@ -117,6 +118,18 @@ def test_many_evidence_lines_are_counted(verdict: Verdict) -> None:
     assert "a.log:20 " in text
     assert "a.log:21 " not in text
     assert "and 10 more" in text
+
+
+def test_a_long_folder_is_named_once(verdict: Verdict) -> None:
+    folder = "/var/log/" + "deep/" * 12
+    for line in verdict.evidence:
+        line.source = f"{folder}server.log"
+    text = explained(verdict, 100)
+    assert f"Evidence  in {folder}\n" in text
+    assert "   1  server.log:31  11:59:55.000" in text
+    verdict.evidence[0].source = "relative/server.log"
+    assert text.count(folder) == 1
+    assert explained(verdict, 100).count(f"{folder}server.log:") == 2
 
 
 def test_in_flight_and_finished_read_as_sentences(verdict: Verdict) -> None:

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from sglang_lifecycle.cli.text import clean, cut, pad, seconds, shorten, size, width
+from sglang_lifecycle.cli.text import clean, fold, pad, seconds, shorten, size, width
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,23 @@ def test_no_control_character_survives() -> None:
 @pytest.mark.parametrize("text", ["x" * 40, "漢" * 40, "e\u0301" * 40, "a漢" * 40])
 @pytest.mark.parametrize("columns", [7, 12, 13, 39])
 def test_cut_text_fits_its_columns(text: str, columns: int) -> None:
-    for short in (cut(text, columns), shorten(text, columns)):
-        assert columns - 3 <= width(short) <= columns
-        assert "…" in short
-        assert width(pad(short, columns)) == columns
+    short = shorten(text, columns)
+    assert columns - 3 <= width(short) <= columns
+    assert "…" in short
+    assert width(pad(short, columns)) == columns
+
+
+@pytest.mark.parametrize("text", ["x" * 40, "漢" * 40, "e\u0301" * 40, "a漢" * 40, ""])
+@pytest.mark.parametrize("columns", [7, 12, 40])
+def test_folded_text_fits_and_loses_nothing(text: str, columns: int) -> None:
+    rows = fold(text, columns)
+    assert "".join(rows) == text
+    assert all(columns - 1 <= width(row) <= columns for row in rows[:-1])
+    assert width(rows[-1]) <= columns
 
 
 def test_short_text_is_left_alone() -> None:
-    assert cut("漢字", 4) == shorten("漢字", 4) == "漢字"
+    assert shorten("漢字", 4) == "漢字"
 
 
 def test_the_middle_of_an_id_goes_first() -> None:
