@@ -170,7 +170,7 @@ def _evidence(lines: list[EvidenceLine], clock: Clock, width: int) -> Renderable
         if line.text:
             for part in fold(shorten(clean(line.text), ROWS * width), width):
                 text.append(f"\n{part}", style=FAINT)
-        rows.append((Text(f"{number:>2}", style=FAINT), text))
+        rows.append((Text(f"{number:<2}", style=FAINT), text))
     if more := len(lines) - len(shown):
         rows.append((Text(), Text(f"and {more} more; --json lists them all", style=FAINT)))
     return section("Evidence", grid(rows), f"in {folder}" if folder else "")

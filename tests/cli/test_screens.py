@@ -126,7 +126,7 @@ def test_a_long_folder_is_named_once(verdict: Verdict) -> None:
         line.source = f"{folder}server.log"
     text = explained(verdict, 100)
     assert f"Evidence  in {folder}\n" in text
-    assert "   1  server.log:31  11:59:55.000" in text
+    assert "  1   server.log:31  11:59:55.000" in text
     verdict.evidence[0].source = "relative/server.log"
     assert text.count(folder) == 1
     assert explained(verdict, 100).count(f"{folder}server.log:") == 2
