@@ -11,7 +11,7 @@ Confidence = Literal["proven", "likely", "not-established"]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
 
 class EvidenceLine(_Model):
@@ -24,8 +24,8 @@ class EvidenceLine(_Model):
     event: str
     text: str = ""
     tainted: bool = False
-    offset: int = Field(0, description="byte offset of the record in `source`")
-    length: int = Field(0, description="length of the record in bytes")
+    offset: int = Field(default=0, description="byte offset of the record in `source`")
+    length: int = Field(default=0, description="length of the record in bytes")
 
 
 class Step(_Model):
@@ -64,8 +64,9 @@ class Version(_Model):
     """The SGLang release, or range of releases, that the logs speak of."""
 
     value: str | None = None
-    source: Literal["fingerprint", "told", "unknown"] = Field("unknown", alias="from")
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    source: Literal["fingerprint", "told", "unknown"] = Field(
+        default="unknown", validation_alias="from", serialization_alias="from"
+    )
 
 
 class Client(_Model):

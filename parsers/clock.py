@@ -40,6 +40,7 @@ def settle(facts: Sequence[Fact]) -> None:
 
 def _between(fact: Fact, lower: float | None, upper: float | None) -> None:
     if lower is None and upper is None:
+        _from_inside(fact)
         return
     if lower is None or upper is None:
         fact.at, fact.at_error = lower if lower is not None else upper, None
@@ -48,6 +49,13 @@ def _between(fact: Fact, lower: float | None, upper: float | None) -> None:
         fact.at, fact.at_error = (lower + upper) / 2, (upper - lower) / 2
     fact.at_from = "neighbours"
     _sharpen(fact, lower, upper)
+
+
+def _from_inside(fact: Fact) -> None:
+    """A file without any stamp (a metrics export): the epoch stamp inside the record is all there is."""
+    sent = fact.detail.get("response_sent_to_client_ts")
+    if isinstance(sent, float):
+        fact.at, fact.at_error, fact.at_from = sent, 0.05, "meta"
 
 
 def _sharpen(fact: Fact, lower: float | None = None, upper: float | None = None) -> None:

@@ -1,0 +1,274 @@
+"""Step 2 of the debugging order: who cut a request whose finish reason only says that it was aborted.
+
+The text is the same for an abort call, an abort of another rid that is a prefix, abort-all, a pause, a weight update,
+a grammar that refused a token and a session's replace. What separates them is which calls stand around the end and
+who else ended with it. An access line carries no rid, so a caller known only by one is at best `likely`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sglang_lifecycle.analyzers import session_params
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.incident import Call, Scene
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+_CALL_BEFORE = 8.0  # seconds from an abort call's line to the end that it caused: a running request ends at its next
+# result, which a long prefill delays
+_CALL_AFTER = 1.0  # an access line may be written up to its own second after the end
+_TOGETHER = 1.5  # seconds within which ends belong to one stroke
+_ENGINE_CALL = 45.0  # seconds by which `/pause_generation` and weight updates answer after the aborts they caused
+_RUNNING_MESSAGES = frozenset({"aborted", "unknown_error"})
+
+WOULD_DECIDE = {
+    "explicit-abort": "the caller's log of /abort_request (its line carries no rid), or --log-level debug",
+    "abort-all": "the caller's log of /abort_request, with abort_all",
+    "abort-prefix-collision": "which rid the abort call named: the caller's log",
+    "pause-abort": "the access log with /pause_generation around the end",
+    "weight-update-abort": "the access log with /update_weights… around the end",
+    "client-disconnect": "the proxy's or client's log: did it close the connection?",
+}
+
+
+def stage(attempt: Attempt) -> str:
+    """Where a plainly aborted attempt stood, by what its `Finish` says (0.4.9 to 0.5.23)."""
+    finish = attempt.finish
+    if finish is None:
+        return "unknown"
+    executed = attempt.of(Event.ABORT_EXECUTED)
+    if executed:
+        return str(executed[0].detail["place"])
+    return "running" if finish.message_id in _RUNNING_MESSAGES else "waiting"
+
+
+def resolve(scene: Scene, attempt: Attempt) -> Finding:
+    """Who aborted an attempt whose `Finish` gives no reason."""
+    for rule in (_grammar, session_params.replaced, _engine_call, _abort_call):
+        finding = rule(scene, attempt)
+        if finding is not None:
+            break
+    else:
+        finding = _unseen(scene, attempt)
+    finding.stage = stage(attempt)
+    if attempt.finish is not None and attempt.finish.message_id not in _RUNNING_MESSAGES and _ran(attempt):
+        finding.effects.append("retracted")
+    return finding
+
+
+def early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    """Who aborted a request that had not reached the waiting queue: the reason's text itself says that it was one."""
+    at = said.at
+    calls = scene.calls_between("abort", at - _CALL_BEFORE, at + _CALL_AFTER) if at is not None else []
+    calls = [c for c in calls if c.order > attempt.order]
+    if calls:
+        text = "Aborted by a call of /abort_request before it reached the waiting queue."
+        return Finding("explicit-abort", "likely", text, [calls[-1].fact, said])
+    names = ("explicit-abort", "client-disconnect", "abort-all")
+    return undecided("Aborted before it reached the waiting queue.", [(c, WOULD_DECIDE[c]) for c in names], [said])
+
+
+def _ran(attempt: Attempt) -> bool:
+    """Whether it had produced output before it was aborted in the queue: it was retracted first."""
+    finish = attempt.finish
+    return finish is not None and bool(
+        (finish.completion_tokens or 0) > 0 or (finish.retractions or 0) > 0 or finish.detail.get("has_output")
+    )
+
+
+def _grammar(_: Scene, attempt: Attempt) -> Finding | None:
+    """A token that the grammar refuses aborts its request with the plain text (0.4.10 to 0.5.22)."""
+    refused = attempt.of(Event.GRAMMAR_TOKEN_REFUSED)
+    if not refused or attempt.finish is None:
+        return None
+    return Finding(
+        "grammar-failed",
+        "proven",
+        "A generated token was refused by the request's grammar; the finish reason only says that it was aborted.",
+        [refused[0], attempt.finish],
+    )
+
+
+def crowd(scene: Scene, attempt: Attempt) -> list[Attempt]:
+    """The attempts that ended plainly in the same stroke, the one asked for included."""
+    ended = attempt.ended_at
+    if ended is None:
+        return [attempt]
+    members = [a for a in scene.plain_ends if a.ended_at is not None]
+    at = members.index(attempt)
+    first = last = at
+    while first > 0 and (members[first].ended_at or 0) - (members[first - 1].ended_at or 0) <= _TOGETHER:
+        first -= 1
+    while last + 1 < len(members) and (members[last + 1].ended_at or 0) - (members[last].ended_at or 0) <= _TOGETHER:
+        last += 1
+    return members[first : last + 1]
+
+
+def survivors(scene: Scene, members: Sequence[Attempt]) -> list[Attempt]:
+    """Attempts that were in flight when the stroke fell and lived on to another end."""
+    fell = min((a.finish_order for a in members if a.finish_order is not None), default=None)
+    if fell is None:
+        return []
+    inside = {id(a) for a in members}
+    last = max(a.finish_order or 0 for a in members)
+    return [
+        a
+        for a in scene.open_at(fell)
+        if id(a) not in inside and a.finish_order is not None and a.finish_order > last and not a.synthetic
+    ]
+
+
+def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
+    """A pause in abort mode or a weight update ends everything in flight, then answers (0.4.9 to 0.5.23)."""
+    members = crowd(scene, attempt)
+    ended, order = attempt.ended_at, attempt.finish_order or 0
+    if ended is None or survivors(scene, members):
+        return None
+    calls = [
+        c for kind in ("pause", "weights") for c in scene.calls_between(kind, ended - _CALL_AFTER, ended + _ENGINE_CALL)
+        if c.order > order
+    ]  # fmt: skip
+    starts = [
+        f for f in scene.life.of(Event.WEIGHTS_UPDATE)
+        if f.at is not None and -_CALL_AFTER <= ended - f.at <= _ENGINE_CALL
+    ]  # fmt: skip
+    call = min(calls, key=lambda c: c.order, default=None)
+    if call is None and not starts:
+        return None
+    aborts = _aborts_near(scene, members)
+    if aborts and not starts:
+        return None
+    kind = "weight-update-abort" if starts or (call is not None and call.kind == "weights") else "pause-abort"
+    what = "a weight update" if kind == "weight-update-abort" else "/pause_generation in abort mode"
+    lines = [*starts[:1], *([attempt.finish] if attempt.finish else []), *([call.fact] if call is not None else [])]
+    others = f", together with {len(members) - 1} others" if len(members) > 1 else ""
+    finding = Finding(kind, "likely", f"Cut by {what}{others}; nothing that was in flight outlived it.", lines)
+    finding.candidates = [(c, WOULD_DECIDE[c]) for c in ("explicit-abort", "abort-all")]
+    finding.ruled_out.append(Cause("abort-all", "no /abort_request stands before the end"))
+    return finding
+
+
+def _aborts_near(scene: Scene, members: Sequence[Attempt]) -> list[Call]:
+    """The abort calls that can have ended a stroke."""
+    ends = [a.ended_at for a in members if a.ended_at is not None]
+    calls = scene.calls_between("abort", min(ends) - _CALL_BEFORE, max(ends) + _CALL_AFTER)
+    born = max((a.order for a in members if a.received is not None), default=-1)
+    known = [a.order for a in members if a.received is not None]
+    first = min(known, default=-1)
+    later = [c for c in calls if c.order > (born if len(members) == 1 else first)]
+    return later
+
+
+def _used_before(scene: Scene, calls: Sequence[Call], members: Sequence[Attempt]) -> list[Call]:
+    """Of some calls those that an earlier stroke does not explain already."""
+    inside = {id(a) for a in members}
+    first = min(a.finish_order or 0 for a in members)
+    earlier = [a for a in scene.plain_ends if id(a) not in inside and (a.finish_order or 0) < first]
+    last_end = max((a.finish_order or 0 for a in earlier), default=-1)
+    fresh = [c for c in calls if c.order > last_end]
+    return fresh or list(calls[-1:])
+
+
+def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
+    """`/abort_request` near the end: for this rid, for a rid that is its prefix, or for all."""
+    members = crowd(scene, attempt)
+    calls = _aborts_near(scene, members)
+    if not calls:
+        return None
+    calls = _used_before(scene, calls, members)
+    assert attempt.finish is not None
+    alone = len(members) == 1
+    lives_on = survivors(scene, members)
+    roots = [a for a in members if not _prefixes(a, members)]
+    lines: list[Fact] = [calls[0].fact, attempt.finish]
+    prefixes = _prefixes(attempt, members)
+    if prefixes and len(calls) < len(members):
+        return _collision(scene, attempt, prefixes, calls, members, lives_on)
+    if len(calls) >= len(roots):
+        finding = Finding(
+            "explicit-abort",
+            "likely",
+            "Aborted by a call of /abort_request just before its end"
+            + (f"; {len(lives_on)} requests in flight lived on, so it was not an abort of all." if lives_on else "."),
+            lines,
+        )
+        if lives_on:
+            finding.ruled_out.append(Cause("abort-all", "other requests in flight lived on", _proof(lives_on)))
+            finding.ruled_out.append(Cause("pause-abort", "other requests in flight lived on", _proof(lives_on)))
+        else:
+            finding.candidates.append(("abort-all", WOULD_DECIDE["abort-all"]))
+        return finding
+    if not lives_on and not alone:
+        finding = Finding(
+            "abort-all",
+            "likely",
+            f"Cut by one stroke with {len(members) - 1} others after {len(calls)} call(s) of /abort_request: "
+            "everything in flight ended.",
+            lines,
+        )
+        finding.candidates.append(("explicit-abort", WOULD_DECIDE["explicit-abort"]))
+        return finding
+    return undecided(
+        f"{len(members)} requests ended together after {len(calls)} call(s) of /abort_request, and "
+        f"{len(lives_on)} lived on; which of them the calls named does not show.",
+        [(c, WOULD_DECIDE[c]) for c in ("explicit-abort", "abort-prefix-collision", "abort-all")],
+        lines,
+    )
+
+
+def _proof(others: Sequence[Attempt]) -> list[Fact]:
+    return [a.finish for a in others[:1] if a.finish is not None]
+
+
+def _prefixes(attempt: Attempt, members: Sequence[Attempt]) -> list[Attempt]:
+    """Members of a stroke whose rid is a proper prefix of the attempt's, shortest first."""
+    found = [a for a in members if a.rid != attempt.rid and attempt.rid.startswith(a.rid)]
+    return sorted(found, key=lambda a: len(a.rid))
+
+
+def _collision(
+    scene: Scene,
+    attempt: Attempt,
+    prefixes: Sequence[Attempt],
+    calls: Sequence[Call],
+    members: Sequence[Attempt],
+    lives_on: Sequence[Attempt],
+) -> Finding | None:
+    """The scheduler aborts every rid that begins with the one named (0.4.4 to 0.5.23)."""
+    if scene.release.within("0.3.6", "0.4.3"):
+        return None
+    root = prefixes[0]
+    assert attempt.finish is not None
+    finding = Finding(
+        "abort-prefix-collision",
+        "likely",
+        f"The abort named {root.rid!r}; the scheduler aborts every rid that begins with it, and this one does.",
+        [calls[0].fact, attempt.finish],
+    )
+    finding.chain.append(
+        Cause("explicit-abort", f"{root.rid!r} was aborted by /abort_request", _ends(root), rid=root.rid)
+    )
+    finding.candidates.append(("explicit-abort", WOULD_DECIDE["explicit-abort"]))
+    if not lives_on and len(members) > len(prefixes) + 1:
+        finding.candidates.append(("abort-all", WOULD_DECIDE["abort-all"]))
+    return finding
+
+
+def _ends(attempt: Attempt) -> list[Fact]:
+    return [attempt.finish] if attempt.finish is not None else []
+
+
+def _unseen(scene: Scene, attempt: Attempt) -> Finding:
+    """No call that explains it is in the logs."""
+    lines = _ends(attempt)
+    if not scene.sees_access:
+        missing = "the access log: without it no abort call, pause or weight update can be seen"
+    else:
+        missing = "an abort call, pause or weight update near its end"
+    names = ("explicit-abort", "abort-all", "abort-prefix-collision", "pause-abort", "weight-update-abort")
+    finding = undecided(
+        "Aborted on request, but no line shows who asked for it.", [(c, WOULD_DECIDE[c]) for c in names], lines
+    )
+    finding.missing.append(missing)
+    return finding

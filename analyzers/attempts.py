@@ -1,0 +1,200 @@
+"""The attempts of a rid: each from its `Receive` to its end, within one life of a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sglang_lifecycle.analyzers.lives import Life
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+WARM_UP = "The capital city of France is"
+_HEALTH = re.compile(r"HEALTH_CHECK_[\w.]+")
+_BEGINS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED})
+_CONTROL = frozenset({Event.REQUEST_RECEIVED_OPENAI, Event.METRICS_EXPORTED})
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One attempt. `order` is its place among all facts of its life, for comparisons finer than a second."""
+
+    rid: str
+    life: Life
+    order: int
+    received: Fact | None = None
+    finish: Fact | None = None
+    finish_order: int | None = None
+    openai: Fact | None = None
+    facts: list[Fact] = field(default_factory=list)
+    """Everything else that names the rid."""
+    forged: list[Fact] = field(default_factory=list)
+    """Tainted facts about it: a stranger may have written them."""
+    errors: list[Fact] = field(default_factory=list)
+    """API errors without a rid that are read as this attempt's, by their place."""
+    access: Fact | None = None
+    overwritten: bool = False
+    """A second `Receive` of the same rid came while this one was open."""
+    refused_twin: bool = False
+    """There was no `Receive`: the API server refused it because the rid was in flight."""
+    leaving_openai: bool = False
+
+    def of(self, *events: Event) -> list[Fact]:
+        """Its facts of some kinds."""
+        return [f for f in self.facts if f.event in events]
+
+    @property
+    def stream(self) -> bool | None:
+        """Whether the client asked for a stream; None where no record says."""
+        for fact in (self.received, self.finish):
+            if fact is not None and "stream" in fact.detail:
+                return bool(fact.detail["stream"])
+        return None
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that it was built from."""
+        for fact in (self.received, self.finish):
+            if fact is not None and fact.detail.get("session"):
+                return fact.session_id
+        return None
+
+    @property
+    def parent_rid(self) -> str | None:
+        """The rid that it refers to inside its session."""
+        for fact in (self.received, self.finish):
+            if fact is not None and fact.detail.get("session"):
+                return fact.parent_rid
+        return None
+
+    @property
+    def received_at(self) -> float | None:
+        """When it was received, UTC epoch seconds: the API server's own stamp where `Finish` carries it."""
+        if self.received is None:
+            return None
+        own = self.finish.detail.get("request_received_ts") if self.finish is not None else None
+        at = self.received.at
+        if isinstance(own, float) and at is not None and abs(own - at) <= (self.received.at_error or 0.0) + 1.0:
+            return own
+        return at
+
+    @property
+    def ended_at(self) -> float | None:
+        """When its `Finish` was written, UTC epoch seconds."""
+        return self.finish.at if self.finish is not None else None
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds from its arrival to its end, as SGLang measured them, else by the log's clock."""
+        if self.finish is not None and self.finish.e2e_s is not None:
+            return self.finish.e2e_s
+        start, end = self.received_at, self.ended_at
+        return end - start if start is not None and end is not None else None
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether SGLang sent it itself: a health check, or the warm-up before the server was ready."""
+        if _HEALTH.fullmatch(self.rid):
+            return True
+        opening = next((f.detail["opening"] for f in (self.received, self.finish) if f and "opening" in f.detail), None)
+        if opening != WARM_UP:
+            return False
+        ready = next((i for i, f in enumerate(self.life.facts) if f.event is Event.SERVER_READY), None)
+        return ready is None or self.order < ready
+
+    @property
+    def completion_tokens(self) -> int | None:
+        """Tokens that it produced, as far as any record says."""
+        for fact in (self.finish, *self.of(Event.REQUEST_STATS, Event.METRICS_EXPORTED)):
+            if fact is not None and fact.completion_tokens is not None:
+                return fact.completion_tokens
+        return None
+
+
+def attempts(life: Life) -> list[Attempt]:
+    """All attempts of a life, in the order in which they began."""
+    return list(_Collector(life).collect())
+
+
+class _Collector:
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.found: list[Attempt] = []
+        self.newest: dict[str, Attempt] = {}
+
+    def collect(self) -> Iterator[Attempt]:
+        openai: tuple[int, Fact] | None = None
+        for order, fact in enumerate(self.life.facts):
+            if fact.event is Event.REQUEST_RECEIVED_OPENAI:
+                openai = (order, fact)
+            elif fact.event is Event.REQUEST_RECEIVED and fact.rid is not None and not fact.tainted:
+                attempt = self._receive(order, fact)
+                if openai is not None and order - openai[0] <= _OPENAI_GAP and _same_kind(openai[1], fact):
+                    attempt.openai = openai[1]
+                    openai = None
+            elif fact.event is Event.REQUEST_FINISHED and fact.rid is not None and not fact.tainted:
+                self._finish(order, fact)
+            elif fact.message_id == "duplicate_rid" and not fact.tainted:
+                self._twin(order, fact)
+            elif fact.rid is not None:
+                self._mention(order, fact)
+        for attempt in self.found:
+            exported = attempt.of(Event.METRICS_EXPORTED)
+            if attempt.finish is None and exported and exported[-1].finish_type is not None:
+                attempt.finish, attempt.finish_order = exported[-1], self.life.facts.index(exported[-1])
+        return iter(self.found)
+
+    def _begin(self, rid: str, order: int) -> Attempt:
+        attempt = Attempt(rid, self.life, order)
+        self.found.append(attempt)
+        self.newest[rid] = attempt
+        return attempt
+
+    def _receive(self, order: int, fact: Fact) -> Attempt:
+        assert fact.rid is not None
+        before = self.newest.get(fact.rid)
+        if before is not None and before.received is None and before.finish is None and not before.refused_twin:
+            before.received, before.order = fact, order  # named before its record, by another process's line
+            return before
+        if before is not None and before.received is not None and before.finish is None:
+            before.overwritten = True
+        attempt = self._begin(fact.rid, order)
+        attempt.received = fact
+        return attempt
+
+    def _finish(self, order: int, fact: Fact) -> None:
+        assert fact.rid is not None
+        attempt = self.newest.get(fact.rid)
+        if attempt is None or attempt.finish is not None or attempt.refused_twin:
+            attempt = self._open(fact.rid) or self._begin(fact.rid, order)
+        attempt.finish, attempt.finish_order = fact, order
+
+    def _open(self, rid: str) -> Attempt | None:
+        """The newest attempt of a rid that was received and has no end yet."""
+        return next((a for a in reversed(self.found) if a.rid == rid and a.finish is None and a.received), None)
+
+    def _twin(self, order: int, fact: Fact) -> None:
+        for rid in fact.detail.get("rids", ()):
+            twin = Attempt(rid, self.life, order, refused_twin=True)
+            twin.facts.append(fact)
+            self.found.append(twin)
+            self.newest.setdefault(rid, twin)
+
+    def _mention(self, order: int, fact: Fact) -> None:
+        assert fact.rid is not None
+        attempt = self.newest.get(fact.rid)
+        if attempt is None:
+            if fact.event in _CONTROL and fact.event is not Event.METRICS_EXPORTED:
+                return
+            attempt = self._begin(fact.rid, order)
+        (attempt.forged if fact.tainted else attempt.facts).append(fact)
+
+
+_OPENAI_GAP = 6  # facts between the OpenAI body and the request made of it
+
+
+def _same_kind(openai: Fact, received: Fact) -> bool:
+    """Whether a request may have been made of an OpenAI body: same stream flag, and the same rid if one was sent."""
+    if openai.detail.get("stream", False) != received.detail.get("stream", False):
+        return False
+    return openai.rid is None or openai.rid == received.rid

@@ -1,0 +1,171 @@
+"""How a life of a server ended, and what else happened to the server as a whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.finding import Cause
+from sglang_lifecycle.analyzers.incident import Incident, Scene
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+_COMMUNICATION = re.compile(r"\b(?:NCCL|nccl|ZMQ|zmq|ProcessGroup|DistBackendError|Connection (?:reset|closed))")
+"""What other ranks raise after one has failed: never the first cause."""
+_SIGNALS = {-9: "SIGKILL (the OOM killer, or kill -9)", -11: "SIGSEGV", -6: "SIGABRT", -15: "SIGTERM", 137: "SIGKILL"}
+
+
+@dataclass(slots=True)
+class Death:
+    """The end of a life that its lines show."""
+
+    cause: str
+    order: int
+    summary: str
+    evidence: list[Fact]
+    chain: list[Cause] = field(default_factory=list)
+
+    @property
+    def at(self) -> float | None:
+        """UTC epoch seconds."""
+        return self.evidence[0].at
+
+
+def death(scene: Scene) -> Death | None:
+    """What killed a life, or None where its lines show no end.
+
+    The first exception counts, not the SIGQUIT that follows it, nor what other ranks raise because of it.
+    """
+    facts = [(o, f) for o, f in enumerate(scene.life.facts) if not f.tainted]
+    fired = next(((o, f) for o, f in facts if f.event is Event.WATCHDOG_FIRED and not f.detail.get("soft")), None)
+    crash = _first_crash(facts)
+    exited = next(((o, f) for o, f in facts if f.event is Event.PROCESS_EXITED), None)
+    quit_ = next(((o, f) for o, f in facts if f.event is Event.PROCESS_SIGQUIT), None)
+    term = next(((o, f) for o, f in facts if f.event is Event.SERVER_SIGTERM), None)
+    if fired is not None and (crash is None or fired[0] < crash[0]):
+        return _watchdog(scene, *fired)
+    if crash is not None and (exited is None or crash[0] <= exited[0] or exited[1].detail.get("exit_code") == -3):
+        return _crashed(scene, *crash)
+    if exited is not None:
+        return _exited(scene, *exited, term=term)
+    if quit_ is not None:
+        return _sigquit(scene, *quit_)
+    if term is not None:
+        return Death("server-shutdown", term[0], "the server got SIGTERM and drained", [term[1]])
+    return None
+
+
+def _first_crash(facts: list[tuple[int, Fact]]) -> tuple[int, Fact] | None:
+    crashes = [(o, f) for o, f in facts if f.event is Event.PROCESS_CRASHED]
+    genuine = [c for c in crashes if not _COMMUNICATION.search(str(c[1].detail.get("exception", "")))]
+    return (genuine or crashes or [None])[0]  # type: ignore[list-item]
+
+
+def _watchdog(scene: Scene, order: int, fact: Fact) -> Death:
+    limit = fact.detail.get("seconds")
+    text = (
+        f"the watchdog killed the server: a batch did not finish within {limit:g} s" if limit else "the watchdog fired"
+    )
+    dumped = [f for f in scene.life.of(Event.WATCHDOG_DUMPED)]
+    return Death("watchdog-timeout", order, text, [fact, *dumped[:1]])
+
+
+def _crashed(scene: Scene, order: int, fact: Fact) -> Death:
+    name = str(fact.detail.get("name", "a process"))
+    exception = str(fact.detail.get("exception") or "an exception")
+    found = Death("scheduler-crash", order, f"the {_PROCESSES.get(name, name)} raised {exception}", [fact])
+    trigger = _trigger(scene, order, fact)
+    if trigger is not None:
+        found.chain.append(trigger)
+    return found
+
+
+_PROCESSES = {
+    "Scheduler": "scheduler",
+    "DetokenizerManager": "detokenizer",
+    "TokenizerManager": "tokenizer manager",
+    "DataParallelController": "data-parallel controller",
+    "MultiTokenizerRouter": "tokenizer router",
+    "MultiDetokenizerRouter": "detokenizer router",
+}
+
+
+def _trigger(scene: Scene, order: int, crash: Fact) -> Cause | None:
+    """The request that set a crash off, where the traceback and the requests just before it say so."""
+    frames = crash.detail.get("frames", [])
+    exception = str(crash.detail.get("exception", ""))
+    if "create_req" in frames and "dictionary changed size" in exception:
+        for attempt in reversed([a for a in scene.attempts if a.order < order]):
+            record = attempt.received
+            if record is not None and record.detail.get("replace") and attempt.parent_rid is None:
+                text = f"{attempt.rid!r} asked its session to replace without naming a rid, which breaks the scheduler"
+                return Cause("scheduler-crash", text, [record], rid=attempt.rid)
+    return None
+
+
+def _exited(scene: Scene, order: int, fact: Fact, term: tuple[int, Fact] | None) -> Death:
+    code = fact.detail.get("exit_code")
+    name = fact.detail.get("name", "a child process")
+    if code == -15 and term is not None:
+        return Death("server-shutdown", order, "the server and its processes got SIGTERM", [term[1], fact])
+    if term is not None and term[0] < order:
+        return Death("server-shutdown", term[0], "the server got SIGTERM", [term[1], fact])
+    signal = _SIGNALS.get(code if isinstance(code, int) else 0)
+    text = f"{name} ended by {signal}" if signal else f"{name} exited with code {code}"
+    return Death("process-killed", order, text, [fact])
+
+
+def _sigquit(scene: Scene, order: int, fact: Fact) -> Death:
+    """A SIGQUIT alone: a child failed. A traceback before it makes it a crash, else it died without a word."""
+    before = [f for f in scene.life.facts[:order] if f.event in (Event.HTTP_EXCEPTION, Event.KV_EXHAUSTED)]
+    raised = [f for f in before if f.pattern in ("traceback", "kv.exhausted.prefill", "kv.exhausted.decode")]
+    if raised:
+        what = raised[0].detail.get("exception") or "an exception"
+        return Death("scheduler-crash", order, f"a process raised {what}", [raised[0], fact])
+    return Death("process-killed", order, "a child process failed without a word of its own", [fact])
+
+
+def remembered(scene: Scene, attempt: Attempt) -> bool | None:
+    """Whether the API server still remembered an attempt when it drained; None where no line lists the rids.
+
+    0.4.9 to 0.5.12 never forget a request that was aborted in the queue: there a remembered rid proves nothing.
+    """
+    lists = [f for f in scene.life.of(Event.SERVER_DRAINING) if "rids" in f.detail]
+    return attempt.rid in lists[-1].detail["rids"] if lists else None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHappening:
+    """Something that happened to a server."""
+
+    cause: str
+    at: float | None
+    summary: str
+    evidence: list[Fact]
+
+
+def happenings(incident: Incident) -> Iterator[ServerHappening]:
+    """What happened to the servers of an incident, in the order of each server's lines."""
+    for scene in incident.scenes:
+        for event in _calls(scene):
+            yield event
+        for fact in scene.life.of(Event.SERVER_HEALTH_FAILED)[:1]:
+            seconds = fact.detail.get("seconds")
+            yield ServerHappening(
+                "health-check-failed", fact.at, f"no answer from the engine for {seconds:g} s", [fact]
+            )
+        end = death(scene)
+        if end is not None:
+            yield ServerHappening(end.cause, end.at, end.summary, end.evidence)
+        if scene.life.restarted:
+            yield ServerHappening("server-restarted", scene.life.end, "another life of this server follows", [])
+
+
+def _calls(scene: Scene) -> Iterator[ServerHappening]:
+    for call in scene.calls:
+        if call.kind == "pause" and call.fact.detail.get("http_status") == 200:
+            yield ServerHappening("engine-paused", call.at, "/pause_generation was called", [call.fact])
+        elif call.kind == "weights":
+            status = call.fact.detail.get("http_status")
+            yield ServerHappening("weights-updated", call.at, f"a weight update answered {status}", [call.fact])

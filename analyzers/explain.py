@@ -1,0 +1,251 @@
+"""One request, explained: the steps in their order, the finding, and the verdict made of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sglang_lifecycle.analyzers import outcomes, rid_validity, session_params, silence, time_stats
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
+from sglang_lifecycle.analyzers.finding import Cause, Finding
+from sglang_lifecycle.analyzers.incident import Incident, Scene
+from sglang_lifecycle.analyzers.verdict import (
+    Attempt as AttemptSummary,
+)
+from sglang_lifecycle.analyzers.verdict import (
+    Candidate,
+    Client,
+    EvidenceLine,
+    Link,
+    RuledOut,
+    Step,
+    Times,
+    Verdict,
+    Version,
+)
+from sglang_lifecycle.parsers.evidence import Fact
+
+_NOT_INTERRUPTED = {"finished": "finished", "finished-undelivered": "finished", "in-flight": "in-flight"}
+
+
+def judge(scene: Scene, attempt: Attempt) -> Finding:
+    """What ended one attempt."""
+    finding = outcomes.finished(scene, attempt) if attempt.finish is not None else silence.resolve(scene, attempt)
+    if attempt.finish is not None and attempt.finish.detail.get("cut"):
+        finding.doubt("its Finish line is cut")
+    if any(f.tainted for f in finding.evidence) and not any(not f.tainted for f in finding.evidence):
+        finding.doubt("raw user text stands in or before every line of this evidence: it may be forged")
+    finding.status = _NOT_INTERRUPTED.get(finding.cause, "interrupted")
+    return finding
+
+
+def explain(incident: Incident, rid: str) -> Verdict:
+    """The verdict on a rid: on its newest interrupted attempt, else on its newest."""
+    peers = list(incident.peers(rid))
+    if not peers:
+        return _not_found(rid)
+    judged = [(scene, attempt, judge(scene, attempt)) for scene, attempt in peers]
+    interrupted = [j for j in judged if j[2].status == "interrupted"]
+    scene, attempt, finding = (interrupted or judged)[-1]
+    verdict = _verdict(scene, attempt, finding)
+    if len(judged) > 1:
+        verdict.attempts = [_summary(*one) for one in judged]
+    return verdict
+
+
+def _not_found(rid: str) -> Verdict:
+    entry = catalogue_entry("never-received")
+    return Verdict(
+        rid=rid,
+        status="not-found",
+        cause="never-received",
+        title=entry.title,
+        summary="No line of these logs names this rid.",
+        layer="unknown",
+        stage="never-received",
+        actor="unknown",
+        confidence="likely",
+        advice=list(entry.advice),
+        candidates=[Candidate(cause="never-received", would_decide="the logs of every server and of the gateway")],
+        missing=["any line that names the rid"],
+    )
+
+
+class _Lines:
+    """Numbers the lines that a verdict rests on, each once."""
+
+    def __init__(self) -> None:
+        self.lines: list[EvidenceLine] = []
+        self._seen: dict[int, int] = {}
+
+    def add(self, facts: Iterable[Fact | None]) -> list[int]:
+        return [self._index(f) for f in facts if f is not None]
+
+    def _index(self, fact: Fact) -> int:
+        known = self._seen.get(id(fact))
+        if known is None:
+            known = self._seen[id(fact)] = len(self.lines)
+            self.lines.append(evidence_line(fact))
+        return known
+
+
+def evidence_line(fact: Fact) -> EvidenceLine:
+    """A fact as a line of evidence; its text is filled in by whoever can read the input."""
+    return EvidenceLine(
+        source=fact.source,
+        line=fact.line,
+        at=timestamp(fact.at),
+        at_error_s=round(fact.at_error, 6) if fact.at_error is not None else None,
+        event=str(fact.event),
+        tainted=fact.tainted,
+        offset=fact.offset,
+        length=fact.length,
+    )
+
+
+def timestamp(at: float | None) -> str | None:
+    """UTC epoch seconds as ISO 8601 with milliseconds."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
+    lines = _Lines()
+    entry = catalogue_entry(finding.cause)
+    proximate = lines.add(finding.evidence)
+    steps = _steps(scene, attempt, finding, lines, proximate)
+    chain = [Link(cause=finding.cause, rid=attempt.rid, summary=finding.summary, evidence=proximate)]
+    chain += [Link(cause=c.cause, rid=c.rid, summary=c.summary, evidence=lines.add(c.evidence)) for c in finding.chain]
+    waited, ran = time_stats.durations(scene, attempt)
+    return Verdict(
+        rid=attempt.rid,
+        status=finding.status,  # type: ignore[arg-type]
+        cause=finding.cause,
+        title=entry.title,
+        summary=finding.summary,
+        layer=entry.layer,
+        stage=finding.stage,
+        actor=finding.actor or entry.actor,
+        confidence=finding.confidence,
+        effects=finding.effects,
+        synthetic=attempt.synthetic,
+        sglang_version=_version(scene),
+        steps=steps,
+        chain=chain if finding.status == "interrupted" or finding.chain else [],
+        ruled_out=[
+            RuledOut(cause=c.cause, because=c.summary, evidence=lines.add(c.evidence)) for c in finding.ruled_out
+        ],
+        candidates=[Candidate(cause=c, would_decide=w) for c, w in finding.candidates],
+        contradictions=finding.contradictions,
+        missing=finding.missing,
+        advice=list(entry.advice),
+        client=_client(attempt, finding, entry.client_sees),
+        times=Times(
+            received=timestamp(attempt.received_at),
+            ended=timestamp(attempt.ended_at or _last_seen(finding, attempt)),
+            waited_s=_rounded(waited),
+            ran_s=_rounded(ran),
+            prompt_tokens=attempt.finish.prompt_tokens if attempt.finish is not None else None,
+            completion_tokens=attempt.completion_tokens,
+        ),
+        evidence=lines.lines,
+    )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return round(seconds, 3) if seconds is not None else None
+
+
+def _last_seen(finding: Finding, attempt: Attempt) -> float | None:
+    """The time of the line that shows its end, where there is one besides its `Receive`."""
+    if finding.status == "in-flight":
+        return None
+    times = [f.at for f in finding.evidence if f is not attempt.received and f.at is not None]
+    return times[-1] if times else None
+
+
+def _version(scene: Scene) -> Version:
+    text = scene.release.text
+    if text is None:
+        return Version()
+    return Version(value=text, source="told" if scene.release.told else "fingerprint")
+
+
+def _client(attempt: Attempt, finding: Finding, sees: str) -> Client:
+    access = attempt.access
+    status: Any = access.detail.get("http_status") if access is not None else finding.http_status
+    return Client(
+        http_status=status,
+        saw=finding.client_saw or (sees if finding.status == "interrupted" else None),
+        peer=access.detail.get("peer") if access is not None else None,
+    )
+
+
+def _steps(scene: Scene, attempt: Attempt, finding: Finding, lines: _Lines, proximate: Sequence[int]) -> list[Step]:
+    session, session_lines = session_params.describe(attempt)
+    validity, validity_lines = rid_validity.describe(scene, attempt)
+    stats, stats_lines = time_stats.describe(scene, attempt, finding)
+    context = "".join(f"; {text}" for text, _ in finding.notes)
+    return [
+        Step(step="session_params", finding=session, evidence=lines.add(session_lines)),
+        Step(step="abort_origin", finding=_origin(attempt, finding), evidence=list(proximate)),
+        Step(
+            step="timeout",
+            finding=_timeout(finding) + context,
+            evidence=[i for _, facts in finding.notes for i in lines.add(facts)],
+        ),
+        Step(step="rid_validity", finding=validity, evidence=lines.add(validity_lines)),
+        Step(step="time_stats", finding=stats, evidence=lines.add(stats_lines)),
+    ]
+
+
+_ORIGINS = {
+    "client": "the HTTP peer's side",
+    "api-server": "the API server",
+    "tokenizer": "the API server, before the scheduler",
+    "scheduler": "the scheduler",
+    "session": "its session, in the scheduler",
+    "grammar": "its grammar, in the scheduler",
+    "memory": "the scheduler, for want of KV memory",
+    "disaggregation": "the disaggregated transfer",
+    "process": "the death of a process",
+}
+
+
+def _origin(attempt: Attempt, finding: Finding) -> str:
+    if finding.status == "finished":
+        return "nobody cut it"
+    if finding.status == "in-flight":
+        return "nothing shows that it was cut"
+    if finding.cause == "not-established":
+        names = ", ".join(c for c, _ in finding.candidates)
+        return f"not established: {names}"
+    layer = catalogue_entry(finding.cause).layer
+    said = attempt.finish.finish_message if attempt.finish is not None else None
+    quoted = f" (finish reason: {said.splitlines()[0][:80]!r})" if said else " (no Finish)"
+    return f"cut by {_ORIGINS.get(layer, layer)}{quoted}"
+
+
+def _timeout(finding: Finding) -> str:
+    if finding.cause in ("waiting-timeout", "running-timeout"):
+        return f"its own {finding.cause.replace('-', ' ')}"
+    if finding.cause == "timeout-prefix-collision":
+        return f"another rid's timeout; it stood in stage {finding.stage}"
+    return "no timeout of the scheduler"
+
+
+def _summary(scene: Scene, attempt: Attempt, finding: Finding) -> AttemptSummary:
+    return AttemptSummary(
+        status=finding.status,  # type: ignore[arg-type]
+        cause=finding.cause,
+        confidence=finding.confidence,
+        received=timestamp(attempt.received_at),
+        ended=timestamp(attempt.ended_at or _last_seen(finding, attempt)),
+        life=scene.life.number,
+    )
+
+
+__all__ = ["Cause", "evidence_line", "explain", "judge", "timestamp"]

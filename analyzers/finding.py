@@ -1,0 +1,55 @@
+"""What the rules of the debugging order hand to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sglang_lifecycle.analyzers.verdict import Confidence
+from sglang_lifecycle.parsers.evidence import Fact
+
+
+@dataclass(slots=True)
+class Cause:
+    """One link of a chain: a cause, the request that it is about where that is another one, and its lines."""
+
+    cause: str
+    summary: str
+    evidence: Sequence[Fact] = ()
+    rid: str | None = None
+
+
+@dataclass(slots=True)
+class Finding:
+    """What ended an attempt, and how sure that is."""
+
+    cause: str
+    confidence: Confidence
+    summary: str
+    evidence: list[Fact] = field(default_factory=list)
+    stage: str = "unknown"
+    actor: str | None = None
+    status: str = "interrupted"
+    chain: list[Cause] = field(default_factory=list)
+    """From the proximate cause's own cause to the root; the proximate cause itself is not repeated here."""
+    ruled_out: list[Cause] = field(default_factory=list)
+    candidates: list[tuple[str, str]] = field(default_factory=list)
+    """Causes that remain, each with what would decide."""
+    notes: list[tuple[str, list[Fact]]] = field(default_factory=list)
+    """What the lines around it say of the server, with those lines."""
+    contradictions: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    effects: list[str] = field(default_factory=list)
+    client_saw: str | None = None
+    http_status: int | None = None
+
+    def doubt(self, contradiction: str) -> None:
+        """Note what does not fit; a verdict with a contradiction is never proven."""
+        self.contradictions.append(contradiction)
+        if self.confidence == "proven":
+            self.confidence = "likely"
+
+
+def undecided(summary: str, candidates: Sequence[tuple[str, str]], evidence: Sequence[Fact] = ()) -> Finding:
+    """A finding that names what remains possible and what would decide."""
+    return Finding("not-established", "not-established", summary, list(evidence), candidates=list(candidates))

@@ -1,0 +1,123 @@
+"""Which release of SGLang wrote a log: told by what it prints, never by what it claims.
+
+Every field and every message is known to exist in a range of releases; what a life of a server shows narrows the
+range. An absent field says something only where the request log prints all of them (level 2 and above).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from sglang_lifecycle.analyzers.lives import Life
+from sglang_lifecycle.analyzers.versions import RELEASES
+from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.patterns import table
+
+_ALL = frozenset(RELEASES)
+_WHOLE = frozenset({"input_ids", "sampling_params", "image_data"})  # left out below level 2
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The releases that a life may be of, oldest first; empty where the lines contradict each other."""
+
+    possible: tuple[str, ...]
+    told: bool = False
+
+    @property
+    def text(self) -> str | None:
+        """`0.5.10`, `0.5.20 to 0.5.21`, or None where nothing narrowed it."""
+        if not self.possible or len(self.possible) == len(RELEASES):
+            return None
+        first, last = self.possible[0], self.possible[-1]
+        return first if first == last else f"{first} to {last}"
+
+    def within(self, first: str, last: str = RELEASES[-1]) -> bool | None:
+        """Whether it lies in a range of releases, both ends included; None where it may or may not."""
+        inside = [v in _range(first, last) for v in self.possible]
+        if not inside or (any(inside) and not all(inside)):
+            return None
+        return all(inside)
+
+    def may_be(self, first: str, last: str = RELEASES[-1]) -> bool:
+        """Whether it can lie in a range of releases."""
+        return self.within(first, last) is not False
+
+
+def told(version: str) -> Release:
+    """A release that the user names; one that is not known counts as the nearest known before it."""
+    from sglang_lifecycle.analyzers.versions import key
+
+    wanted = key(version)
+    known = [v for v in RELEASES if key(v) <= wanted]
+    return Release((known[-1] if known else RELEASES[0],), told=True)
+
+
+def fingerprint(life: Life) -> Release:
+    """The releases that can have written a life's facts."""
+    possible = set(_ALL)
+    for fact in life.facts:
+        if fact.tainted:
+            continue
+        for allowed in _allowed(fact):
+            narrowed = possible & allowed
+            if narrowed:  # a line of another process or a damaged one must not empty the set
+                possible = narrowed
+    return Release(tuple(v for v in RELEASES if v in possible))
+
+
+def _allowed(fact: Fact) -> Iterable[frozenset[str]]:
+    fields = fact.detail.get("fields")
+    if fields:
+        yield _of_fields(fields)
+    if fact.pattern is not None and fact.pattern in _pattern_ranges():
+        yield _pattern_ranges()[fact.pattern]
+    if fact.pattern == "reqlog.text" and fact.event is not Event.REQUEST_RECEIVED_OPENAI:
+        bare = fact.at_from != "own" and "response_sent_to_client_ts" not in fact.detail
+        if bare and fact.at_from == "neighbours":
+            yield _range("0.5.8", "0.5.11")
+    if fact.message_id is not None and fact.message_id in _message_ranges():
+        yield _message_ranges()[fact.message_id]
+
+
+@cache
+def _of_fields(fields: tuple[str, ...]) -> frozenset[str]:
+    possible = _ALL
+    for name in fields:
+        ranges = _fields().get(name)
+        if ranges is not None and possible & ranges:
+            possible = possible & ranges
+    if _WHOLE <= set(fields):
+        absent = [ranges for name, ranges in _fields().items() if "." not in name and name not in fields]
+        possible = possible.difference(*absent) or possible
+    return possible
+
+
+@cache
+def _range(first: str, last: str) -> frozenset[str]:
+    return frozenset(RELEASES[RELEASES.index(first) : RELEASES.index(last) + 1])
+
+
+@cache
+def _fields() -> dict[str, frozenset[str]]:
+    text = files("sglang_lifecycle.analyzers").joinpath("fingerprints.toml").read_text(encoding="utf-8")
+    rows: dict[str, list[list[str]]] = tomllib.loads(text)["fields"]
+    return {name: frozenset().union(*(_range(a, b) for a, b in ranges)) for name, ranges in rows.items()}
+
+
+@cache
+def _pattern_ranges() -> dict[str, frozenset[str]]:
+    return {p.id: _range(p.since, p.until) for p in table().lines}
+
+
+@cache
+def _message_ranges() -> dict[str, frozenset[str]]:
+    """Texts of the same meaning in several wordings share an id: their ranges are joined."""
+    ranges: dict[str, frozenset[str]] = {}
+    for message in table().messages:
+        ranges[message.id] = ranges.get(message.id, frozenset()) | _range(message.since, message.until)
+    return ranges

@@ -1,0 +1,108 @@
+"""Servers and their lives: which lines speak of the same process, from one start to the next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+_PROCESS_EVENTS = frozenset({
+    Event.BATCH_PREFILL, Event.BATCH_DECODE, Event.SERVER_ARGS, Event.SERVER_READY, Event.SERVER_CAPACITY,
+    Event.SERVER_STARTED, Event.PROCESS_CRASHED, Event.PROCESS_EXITED, Event.PD_FAILED, Event.KV_RETRACTED,
+    Event.WATCHDOG_FIRED,
+})  # fmt: skip
+DEATHS = frozenset({
+    Event.PROCESS_CRASHED, Event.PROCESS_EXITED, Event.PROCESS_SIGQUIT, Event.WATCHDOG_FIRED, Event.SERVER_SIGTERM,
+})  # fmt: skip
+
+
+@dataclass(slots=True)
+class Life:
+    """One life of one server: the facts from one start to the next, in the order in which they happened."""
+
+    server: str
+    number: int
+    facts: list[Fact] = field(default_factory=list)
+    restarted: bool = False
+    """Another life of the same server follows."""
+
+    @property
+    def begin(self) -> float | None:
+        """The time of its first dated fact, UTC epoch seconds."""
+        return next((f.at for f in self.facts if f.at is not None), None)
+
+    @property
+    def end(self) -> float | None:
+        """The time of its last dated fact, UTC epoch seconds."""
+        return max((f.at for f in self.facts if f.at is not None), default=None)
+
+    def of(self, *events: Event) -> list[Fact]:
+        """Its facts of some kinds that no stranger could have written."""
+        return [f for f in self.facts if f.event in events and not f.tainted]
+
+    @property
+    def args(self) -> dict[str, object]:
+        """The server arguments that were read."""
+        return next((f.detail["args"] for f in self.facts if "args" in f.detail), {})
+
+
+def lives(facts: Sequence[Fact]) -> list[Life]:
+    """Cut facts into servers, and each server's into lives."""
+    return [life for server, own in _servers(facts).items() for life in _cut(server, own)]
+
+
+def _servers(facts: Sequence[Fact]) -> dict[str, list[Fact]]:
+    """Each source that speaks of a server's processes is a server; the others belong to the one nearest by path."""
+    sources = list(dict.fromkeys(f.source for f in facts))
+    speaking = list(dict.fromkeys(f.source for f in facts if f.event in _PROCESS_EVENTS))
+    if len(speaking) <= 1:
+        server = speaking[0] if speaking else (sources[0] if sources else "")
+        return {server: _merge(facts)}
+    owner = {source: _nearest(source, speaking) for source in sources}
+    grouped: dict[str, list[Fact]] = {server: [] for server in speaking}
+    for fact in facts:
+        grouped[owner[fact.source]].append(fact)
+    return {server: _merge(own) for server, own in grouped.items()}
+
+
+def _nearest(source: str, servers: Sequence[str]) -> str:
+    if source in servers:
+        return source
+    return max(servers, key=lambda server: len(os.path.commonprefix([source, server])))
+
+
+def _merge(facts: Sequence[Fact]) -> list[Fact]:
+    """One order for the facts of several sources: by time, each source's own lines never out of turn."""
+    if len({f.source for f in facts}) <= 1:
+        return list(facts)
+    clocks: dict[str, float] = {}
+    keyed = []
+    for index, fact in enumerate(facts):
+        at = fact.at if fact.at is not None else clocks.get(fact.source, 0.0)
+        clocks[fact.source] = max(clocks.get(fact.source, 0.0), at)
+        keyed.append((clocks[fact.source], index, fact))
+    keyed.sort(key=lambda item: item[:2])
+    return [fact for _, _, fact in keyed]
+
+
+def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
+    """A life begins where the arguments are printed again, or where a server that had died is ready again.
+
+    `server_args=` is printed once per start by the main process (0.3.6 to 0.5.23). `The server is fired up` alone
+    does not cut: with several HTTP workers each prints it.
+    """
+    found = [Life(server, 1)]
+    served = died = False
+    for fact in facts:
+        if not fact.tainted:
+            starts = fact.event is Event.SERVER_ARGS and fact.pattern == "server.args"
+            if (starts and (served or died)) or (fact.event is Event.SERVER_READY and died):
+                found[-1].restarted = True
+                found.append(Life(server, len(found) + 1))
+                served = died = False
+            served = served or fact.event in (Event.SERVER_READY, Event.REQUEST_FINISHED, Event.REQUEST_RECEIVED)
+            died = died or fact.event in DEATHS
+        found[-1].facts.append(fact)
+    return found

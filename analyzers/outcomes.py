@@ -1,0 +1,202 @@
+"""What an ending says in so many words: finish reasons, refusals and errors whose text names one cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sglang_lifecycle.analyzers import abort_origin, rid_validity, timeouts
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.incident import PLAIN_ABORTS, Scene
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A text that names its cause."""
+
+    cause: str
+    stage: str
+    summary: str
+
+
+PLAIN = {
+    "queue_full": Outcome("queue-full", "waiting", "Refused: the waiting queue had reached its limit."),
+    "priority_evicted": Outcome("priority-evicted", "waiting", "Pushed out of a full queue by a higher priority."),
+    "priority_disabled": Outcome(
+        "priority-disabled", "waiting", "Refused: it carried a priority, and priority scheduling is off."
+    ),
+    "input_too_long": Outcome("input-too-long", "before-scheduler", "Refused: its prompt is longer than a limit."),
+    "grammar_failed": Outcome("grammar-failed", "grammar-queue", "Refused: its grammar did not compile."),
+    "grammar_token_refused": Outcome("grammar-failed", "running", "Ended: its grammar refused a generated token."),
+    "grammar_timeout": Outcome("grammar-timeout", "grammar-queue", "Refused: its grammar took too long to compile."),
+    "kv_oom_last": Outcome(
+        "kv-out-of-memory", "running", "The KV pool ran out, and retracting every other request did not save it."
+    ),
+    "kv_host_pool": Outcome("kv-out-of-memory", "running", "Retracted, and the host pool had no room to keep it."),
+    "kv_no_backup": Outcome("kv-out-of-memory", "running", "Retracted without a backup of its KV."),
+    "kv_beam_group": Outcome("kv-out-of-memory", "running", "The KV pool ran out; beam groups can't be retracted."),
+    "beam_aborted": Outcome("model-output-error", "running", "Another member of its beam group was aborted."),
+    "external_kv": Outcome("model-output-error", "running", "Its external KV could not be loaded."),
+    "sampling_capture": Outcome("model-output-error", "running", "The sampling backend's capture failed."),
+    "stop_regex": Outcome("model-output-error", "running", "Its stop_regex is not valid."),
+    "nan": Outcome("model-output-error", "running", "The model produced NaN; the reason looks like a normal stop."),
+    "pd_no_room": Outcome("pd-bootstrap-failed", "before-scheduler", "It came without a bootstrap room."),
+    "pd_metadata": Outcome("pd-transfer-failed", "transfer", "The KV transfer brought wrong or no metadata."),
+    "epd_timeout": Outcome("multimodal-error", "before-scheduler", "The encoder did not answer in time."),
+    "epd_missing": Outcome("multimodal-error", "before-scheduler", "The encoder returned no embeddings."),
+    "duplicate_rid": Outcome("duplicate-rid", "before-scheduler", "Refused: its rid was in flight."),
+}
+"""Texts that stand for one cause in every release that has them."""
+
+
+def finished(scene: Scene, attempt: Attempt) -> Finding:
+    """What an attempt with a `Finish` ended by."""
+    finish = attempt.finish
+    assert finish is not None
+    if finish.message_id == "nan":
+        return by_message(scene, attempt, finish)
+    if finish.finish_type != "abort":
+        return _delivered(attempt, finish)
+    if finish.message_id in ("waiting_timeout", "running_timeout"):
+        return _after_refusal(scene, attempt, timeouts.resolve(scene, attempt))
+    if finish.message_id in PLAIN_ABORTS:
+        return _after_refusal(scene, attempt, abort_origin.resolve(scene, attempt))
+    return by_message(scene, attempt, finish)
+
+
+def _delivered(attempt: Attempt, finish: Fact) -> Finding:
+    if finish.finish_type is None:
+        text, confidence = "It has a Finish, which gives no reason.", "likely"
+    else:
+        text, confidence = f"It ran to its end ({finish.finish_type}) and was answered.", "proven"
+    finding = Finding("finished", "likely", text, [finish], stage="finished", status="finished", http_status=200)
+    if confidence == "proven":
+        finding.confidence = "proven"
+    if finish.retractions:
+        finding.effects.append("retracted")
+    gone = attempt.of(Event.CLIENT_DISCONNECTED)
+    if gone:
+        finding.cause, finding.status = "finished-undelivered", "finished"
+        finding.evidence.append(gone[0])
+    return finding
+
+
+def _after_refusal(scene: Scene, attempt: Attempt, finding: Finding) -> Finding:
+    """A refused request waits in the queue as a stub; what ends it there hides the refusal (0.4.9 to 0.5.23)."""
+    rejected = attempt.of(Event.REQUEST_REJECTED)
+    if rejected:
+        refusal = by_message(scene, attempt, rejected[0])
+        finding.chain += [Cause(refusal.cause, refusal.summary, rejected[:1]), *refusal.chain]
+        finding.evidence.append(rejected[0])
+    return finding
+
+
+def by_message(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    """What a finish reason, a refusal or an API error says."""
+    message = said.message_id
+    if message in rid_validity.REFUSALS:
+        return rid_validity.resolve(scene, attempt, said)
+    if message in PLAIN:
+        outcome = PLAIN[message]
+        finding = Finding(outcome.cause, "proven", outcome.summary, _with_refusal(attempt, said), stage=outcome.stage)
+        finding.http_status = None if attempt.stream else said.status_code
+        return finding
+    if message in ("pd_bootstrap_failed", "pd_transfer_failed"):
+        return failure(scene, attempt, said)
+    if message in ("aborted_by_abortreq", "aborted_by_user"):
+        return _aborted_early(scene, attempt, said)
+    return _unknown_text(scene, attempt, said)
+
+
+def _with_refusal(attempt: Attempt, said: Fact) -> list[Fact]:
+    """The scheduler's own line first, where it has one, then what the client was told."""
+    return [*[f for f in attempt.of(Event.REQUEST_REJECTED)[:1] if f is not said], said]
+
+
+def _aborted_early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    """Aborted while its grammar compiled or while it waited for an encoder or a KV transfer."""
+    place = "before-scheduler" if said.message_id == "aborted_by_user" else "grammar-queue"
+    if said.message_id == "aborted_by_abortreq" and said.status_code != 400:
+        place = "transfer"
+    finding = abort_origin.early(scene, attempt, said)
+    finding.stage = place
+    return finding
+
+
+def _unknown_text(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    """A text that no table knows: its status and error type say how much it may mean."""
+    if said.event in (Event.REQUEST_REJECTED, Event.REQUEST_ERROR, Event.HTTP_EXCEPTION) or said.status_code == 400:
+        text = (said.finish_message or str(said.detail.get("exception") or "an exception")).split("\n")[0]
+        early = said.event is not Event.REQUEST_FINISHED
+        return Finding(
+            "invalid-request",
+            "likely" if early else "proven",
+            f"Refused: {text[:160]}",
+            _with_refusal(attempt, said),
+            stage="before-scheduler",
+            http_status=None if attempt.stream else said.status_code,
+        )
+    if said.err_type == "InternalServerError":
+        return Finding(
+            "multimodal-error", "likely", "Its media could not be processed.", [said], stage="before-scheduler"
+        )
+    if said.status_code is None:
+        return abort_origin.resolve(scene, attempt)
+    names = ("multimodal-error", "model-output-error", "invalid-request")
+    return undecided(
+        f"Ended with status {said.status_code} and a text that is not known.",
+        [(n, "the SGLang release and what its source writes there") for n in names],
+        [said],
+    )
+
+
+_REASONS = (
+    ("Aborted by", "aborted"),
+    ("timed out after", "timeout"),
+    ("could be dead", "dead"),
+    ("might be dead", "dead"),
+    ("Losing connection", "lost"),
+    ("Lost connection", "lost"),
+    ("is healthy before, but now it is down", "lost"),
+    ("unknown reason from another rank", "elsewhere"),
+)
+
+
+def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    """A failure of the disaggregated, encoder or memory code, by the reason that its line gives."""
+    if said.event is Event.EPD_FAILED:
+        if said.detail.get("aborted"):
+            return _aborted_early(scene, attempt, said)
+        return Finding("multimodal-error", "proven", "Its encoder failed.", [said], stage="before-scheduler")
+    if said.event is Event.KV_ABORTED:
+        return Finding("kv-out-of-memory", "proven", PLAIN["kv_oom_last"].summary, [said], stage="running")
+    text = said.detail.get("reason") or said.finish_message or str(said.detail.get("exception") or "")
+    reason = next((kind for needle, kind in _REASONS if needle in text), "")
+    bootstrap = "bootstrap" in (said.pattern or said.message_id or "") or "handshake" in (said.pattern or "")
+    cause = "pd-bootstrap-failed" if bootstrap or "Bootstrapping" in text else "pd-transfer-failed"
+    stage = "bootstrap" if cause == "pd-bootstrap-failed" else "transfer"
+    short = text.split("\n")[0][:160]
+    if reason == "aborted":
+        names = ("client-disconnect", "explicit-abort")
+        finding = undecided(
+            "Aborted while its KV was on its way; a disconnect, an abort call or the router stands behind it.",
+            [(n, "the other side's log, the router's and the access log") for n in names],
+            [said],
+        )
+    elif reason == "lost":
+        finding = Finding("pd-peer-lost", "proven", f"The other side was lost: {short}", [said])
+    elif reason == "elsewhere":
+        finding = undecided(
+            "It failed on another rank, whose log holds the reason.",
+            [(cause, "the other ranks' logs"), ("pd-peer-lost", "the other side's log")],
+            [said],
+        )
+    elif reason == "dead":
+        finding = Finding(cause, "likely", f"The KV transfer failed: {short}", [said])
+        finding.candidates.append(("pd-peer-lost", "the other side's log: did it die?"))
+    else:
+        what = "Prefill and decode never met" if cause == "pd-bootstrap-failed" else "The KV transfer failed"
+        finding = Finding(cause, "proven" if text else "likely", f"{what}{': ' + short if short else '.'}", [said])
+    finding.stage = stage
+    return finding

@@ -1,0 +1,279 @@
+"""Step 4 of the debugging order: for a session request, was its session there, and the rid it refers to valid?
+
+Rules of `managers/session_controller.py` / `session/session_controller.py:Session.create_req`; the texts and what
+each hides differ by era (0.3.6 to 0.5.23).
+"""
+
+from __future__ import annotations
+
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.incident import Scene
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+_QUEUE_ENDS = frozenset({
+    "abort_in_waiting_queue", "abort_before_prefill", "waiting_timeout", "queue_full", "priority_evicted",
+})  # fmt: skip
+REFUSALS = frozenset({
+    "session_unknown", "session_closing", "session_parent_unknown", "session_parent_invalid",
+    "session_parent_unfinished", "session_busy", "session_mode", "session_empty",
+})  # fmt: skip
+
+
+def resolve(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    """Why a session refused a request. `said` is the fact that carries the refusal's text."""
+    finding = _RULES[said.message_id or ""](scene, attempt, said)
+    finding.stage = "before-scheduler"
+    finding.http_status = None if attempt.stream else said.status_code
+    return finding
+
+
+def _session(scene: Scene, attempt: Attempt, said: Fact) -> str | None:
+    return attempt.session_id or said.session_id
+
+
+def _last(scene: Scene, session_id: str, before: int, *events: Event) -> Fact | None:
+    found = [f for o, f in scene.about_session(session_id, *events) if o < before]
+    return found[-1] if found else None
+
+
+def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    """`session id X does not exist`: never opened here, closed, expired, or on another rank."""
+    session = _session(scene, attempt, said)
+    if session is None:
+        return undecided("Its session did not exist.", [(c, "the request log") for c in _GONE], [said])
+    before = scene.places[id(attempt.received)] if attempt.received is not None else scene.places[id(said)]
+    opened = _last(scene, session, before, Event.SESSION_OPENED)
+    reaped = _last(scene, session, before, Event.SESSION_REAPED)
+    closed = _last(scene, session, before, Event.SESSION_CLOSED)
+    places = scene.places
+    newest = max((f for f in (reaped, closed) if f is not None), key=lambda f: places[id(f)], default=None)
+    if opened is not None and newest is not None and places[id(newest)] < places[id(opened)]:
+        newest = None
+    if reaped is not None and newest is not None and places[id(newest)] - places[id(reaped)] <= _REAP_LINES:
+        finding = Finding(
+            "session-reaped",
+            "proven",
+            f"Session {session!r} had expired by inactivity before this request came.",
+            [reaped, said],
+        )
+        finding.chain.append(Cause("session-reaped", f"session {session!r} timed out", [reaped]))
+        return finding
+    if newest is not None:
+        return Finding(
+            "session-closed", "proven", f"Session {session!r} had been closed before this request came.", [newest, said]
+        )
+    if opened is not None:
+        return _opened_elsewhere(scene, session, [opened, said])
+    return _never_seen_open(scene, attempt, said, session, before)
+
+
+_GONE = ("session-unknown", "session-closed", "session-reaped")
+_REAP_LINES = 4  # facts from a session's "timed out, closing" to the lines of that same close
+
+
+def _opened_elsewhere(scene: Scene, session: str, lines: list[Fact]) -> Finding:
+    ranks = scene.life.args.get("dp_size")
+    if isinstance(ranks, int) and ranks > 1:
+        text = f"Session {session!r} was open, but not on the rank that got this request ({ranks} DP ranks)."
+        return Finding("session-misrouted", "likely", text, lines)
+    candidates = [
+        ("session-closed", "the lines between its opening and this request"),
+        ("session-misrouted", "dp_size"),
+    ]
+    return undecided(f"Session {session!r} was opened and no line closes it.", candidates, lines)
+
+
+def _never_seen_open(scene: Scene, attempt: Attempt, said: Fact, session: str, before: int) -> Finding:
+    """No line opens it. From 0.5.11 on an open writes one; before, only its use shows that it was there."""
+    used = [
+        a for a in scene.sessions.get(session, ())
+        if a is not attempt and a.order < before and a.finish is not None and a.finish.message_id not in REFUSALS
+    ]  # fmt: skip
+    if used:
+        lines = [f for f in (used[-1].finish, said) if f is not None]
+        start, end = used[-1].received_at, attempt.received_at
+        closes = scene.calls_between("close", start or 0.0, (end or 0.0) + 1.0) if start and end else []
+        if closes:
+            text = f"Session {session!r} served {used[-1].rid!r} before; a /close_session call came in between."
+            finding = Finding("session-closed", "likely", text, [lines[0], closes[-1].fact, said])
+            finding.candidates.append(("session-reaped", "the scheduler's own lines: it names a session it reaps"))
+            return finding
+        text = f"Session {session!r} served {used[-1].rid!r} before and was gone when this request came."
+        return undecided(text, [(c, "the access log and the scheduler's lines in between") for c in _GONE[1:]], lines)
+    finding = Finding(
+        "session-unknown",
+        "proven" if scene.release.within("0.5.11") else "likely",
+        f"Session {session!r} was never opened on this server.",
+        [said],
+    )
+    if finding.confidence == "likely":
+        finding.missing.append("a line at every open: SGLang writes one from 0.5.11 on")
+    return finding
+
+
+def _closing(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    """`close was requested`: a close or an expiry waits for the running turn (0.5.11 on)."""
+    session = _session(scene, attempt, said) or ""
+    before = scene.places[id(said)]
+    reaped = _last(scene, session, before, Event.SESSION_REAPED)
+    deferred = _last(scene, session, before, Event.SESSION_CLOSE_DEFERRED)
+    lines = [f for f in (reaped or deferred, said) if f is not None]
+    if reaped is not None:
+        text = f"Session {session!r} had expired while one of its turns was still in flight."
+        return Finding("session-reaped", "proven", text, lines)
+    text = f"Session {session!r} was being closed while one of its turns was still in flight."
+    return Finding("session-closed", "proven", text, lines)
+
+
+def _parent(scene: Scene, attempt: Attempt) -> Attempt | None:
+    turns = [a for a in scene.sessions.get(attempt.session_id or "", ()) if a.rid == attempt.parent_rid]
+    earlier = [a for a in turns if a.order < attempt.order]
+    return earlier[-1] if earlier else None
+
+
+def _parent_invalid(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    """`Invalid request session id`: the parent is not in the tree, or, up to 0.5.9, had not finished."""
+    place = scene.places[id(said)]
+    warnings = [
+        f for o, f in enumerate(scene.life.facts[max(0, place - 400) : place + 1], max(0, place - 400))
+        if f.event is Event.SESSION_APPEND_REFUSED and _near(f, said, attempt)
+    ]  # fmt: skip
+    if warnings and not scene.release.within("0.5.10"):
+        return _unfinished(scene, attempt, warnings[-1], said)
+    name = attempt.parent_rid or said.parent_rid
+    parent = _parent(scene, attempt)
+    text = f"The rid that it refers to, {name!r}, is not in the session" if name else "Its session has no such rid"
+    why, confidence = "", "proven"
+    if parent is None:
+        why = ": this server never accepted it there."
+    elif parent.finish is not None and parent.finish.message_id in REFUSALS:
+        why = f": {name!r} had itself been refused."
+    else:
+        why, confidence = ": it was cleared by a replace, or ran on another rank.", "likely"
+    finding = Finding("session-parent-unknown", "proven", text + why, [f for f in (attempt.received, said) if f])
+    if confidence == "likely":
+        finding.confidence = "likely"
+        finding.candidates.append(("session-misrouted", "dp_rank of both requests"))
+    if parent is not None and parent.finish is not None:
+        finding.chain.append(Cause("session-parent-unknown", f"what became of {name!r}", [parent.finish], rid=name))
+    return finding
+
+
+def _near(fact: Fact, said: Fact, attempt: Attempt) -> bool:
+    """Whether a warning without a rid stands in the time from a request's arrival to its refusal."""
+    start = attempt.received_at if attempt.received_at is not None else said.at
+    return fact.at is not None and start is not None and start - 1.5 <= fact.at <= start + 2.5
+
+
+def _unfinished(scene: Scene, attempt: Attempt, warning: Fact | None, said: Fact) -> Finding:
+    """The parent had not finished: it still ran, or it was dropped from a queue and never counts as finished."""
+    parent = _parent(scene, attempt)
+    name = attempt.parent_rid
+    lines = [f for f in (warning, said) if f is not None]
+    finding = Finding(
+        "session-parent-unfinished",
+        "proven",
+        f"It appends to {name!r}, which had not finished."
+        if name
+        else "It appends to a request that had not finished.",
+        lines,
+    )
+    if parent is not None and parent.finish is not None and (parent.finish_order or 0) < attempt.order:
+        ended = parent.finish.message_id or parent.finish.finish_type
+        if parent.finish.message_id in _QUEUE_ENDS:
+            text = f"{name!r} had been dropped from the queue ({ended}); the session never counts it as finished"
+            finding.chain.append(Cause(_OF_END.get(str(ended), "explicit-abort"), text, [parent.finish], rid=name))
+        else:
+            finding.doubt(f"{name!r} has a Finish before this request came")
+    elif parent is not None and parent.received is not None:
+        finding.chain.append(
+            Cause("session-parent-unfinished", f"{name!r} was still in flight", [parent.received], rid=name)
+        )
+    return finding
+
+
+_OF_END = {
+    "waiting_timeout": "waiting-timeout",
+    "queue_full": "queue-full",
+    "priority_evicted": "priority-evicted",
+    "abort_in_waiting_queue": "explicit-abort",
+    "abort_before_prefill": "explicit-abort",
+}
+
+
+def _busy(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    """`already has an active request`: really, or because a turn dropped from the queue left its mark (to 0.5.21)."""
+    turns = [
+        a
+        for a in scene.sessions.get(_session(scene, attempt, said) or "", ())
+        if a is not attempt
+        and a.order < attempt.order
+        and not (a.finish is not None and a.finish.message_id in REFUSALS)
+        and not a.of(Event.REQUEST_REJECTED)
+    ]
+    if not turns:
+        text = "Its streaming session already had an active request, which these logs don't show."
+        candidates = [("session-busy", "the earlier turn's records"), ("session-stuck", "the earlier turn's records")]
+        return undecided(text, candidates, [said])
+    last = turns[-1]
+    over = last.finish is not None and (last.finish_order or 0) < attempt.order
+    if not over:
+        lines = [f for f in (last.received, said) if f is not None]
+        text = f"Turn {last.rid!r} of its streaming session was still in flight."
+        finding = Finding("session-busy", "proven" if last.finish is not None else "likely", text, lines)
+        finding.chain.append(Cause("session-busy", f"{last.rid!r} was active", lines[:1], rid=last.rid))
+        return finding
+    assert last.finish is not None
+    if last.finish.message_id in _QUEUE_ENDS and scene.release.may_be("0.5.11", "0.5.21"):
+        ended = last.finish.message_id or ""
+        text = f"No turn was active: {last.rid!r} had been dropped from the queue and its mark was never cleared."
+        finding = Finding("session-stuck", "proven", text, [last.finish, said], effects=["session-stuck"])
+        finding.chain.append(
+            Cause(_OF_END[ended], f"{last.rid!r} ended in the queue and left the mark", [last.finish], rid=last.rid)
+        )
+        return finding
+    finding = Finding(
+        "session-busy", "likely", "Its streaming session already had an active request.", [last.finish, said]
+    )
+    finding.doubt(f"the last turn seen, {last.rid!r}, had ended before")
+    finding.candidates.append(("session-stuck", "the records of every turn of the session"))
+    return finding
+
+
+def _mode(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    text = f"Its session streams, and streaming sessions refuse what it asked for: {said.finish_message}"
+    return Finding("session-mode-unsupported", "proven", text, [f for f in (attempt.received, said) if f])
+
+
+def _empty(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+    return Finding("session-empty-input", "proven", "After its history there was nothing to generate from.", [said])
+
+
+_RULES = {
+    "session_unknown": _unknown,
+    "session_closing": _closing,
+    "session_parent_unknown": _parent_invalid,
+    "session_parent_invalid": _parent_invalid,
+    "session_parent_unfinished": lambda scene, attempt, said: _unfinished(scene, attempt, None, said),
+    "session_busy": _busy,
+    "session_mode": _mode,
+    "session_empty": _empty,
+}
+
+
+def describe(scene: Scene, attempt: Attempt) -> tuple[str, list[Fact]]:
+    """The finding of step 4, and its lines."""
+    if attempt.session_id is None:
+        return "not a session request: it refers to no rid", []
+    if attempt.parent_rid is None:
+        return "it refers to no rid", []
+    parent = _parent(scene, attempt)
+    if parent is None:
+        return f"{attempt.parent_rid!r} was not seen in session {attempt.session_id!r}", []
+    if parent.finish is None:
+        lines = [parent.received] if parent.received is not None else []
+        return f"{attempt.parent_rid!r} was received before and has no Finish", lines
+    state = parent.finish.message_id or parent.finish.finish_type or "ended"
+    when = "had finished before" if (parent.finish_order or 0) < attempt.order else "had not finished yet"
+    return f"{attempt.parent_rid!r} {when} ({state.replace('_', ' ')})", [parent.finish]

@@ -1,0 +1,329 @@
+"""What became of a request that has no `Finish`.
+
+A missing `Finish` is normal for many endings, so it is never proof of one of them: lines that name the rid come
+first, then the death of the server, then what the batch lines say of who was still in the engine.
+"""
+
+from __future__ import annotations
+
+from sglang_lifecycle.analyzers import deaths, outcomes
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.incident import Scene
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+_REFUSED_WITHIN = 2.0  # seconds from `Receive` to the status of a request that the API server refuses
+_MARGIN = 0.6  # seconds by which log lines may lead or trail what the engine's counters say
+
+
+def resolve(scene: Scene, attempt: Attempt) -> Finding:
+    """What ended an attempt without a `Finish`, or that nothing shows its end."""
+    for rule in (_twin, _disconnected, _refused, _api_error, _failed, _outputs, _overwritten, _stats):
+        finding = rule(scene, attempt)
+        if finding is not None:
+            return finding
+    gone = gone_by(scene, attempt)
+    if gone is None:
+        finding = _died(scene, attempt)
+        if finding is not None:
+            return finding
+    return _silent(scene, attempt, gone)
+
+
+def _begin(attempt: Attempt) -> list[Fact]:
+    return [attempt.received] if attempt.received is not None else []
+
+
+def _twin(_: Scene, attempt: Attempt) -> Finding | None:
+    """Refused because the rid was in flight, or had leaked (0.5.10 to 0.5.12); it has no `Receive` of its own."""
+    if not attempt.refused_twin:
+        return None
+    text = "Refused: a request with this rid was in flight, or the API server had never forgotten an earlier one."
+    return Finding("duplicate-rid", "proven", text, attempt.facts[:1], stage="before-scheduler", http_status=400)
+
+
+def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
+    """The API server found the connection closed. With several HTTP workers the reply may have been lost first."""
+    lines = attempt.of(Event.CLIENT_DISCONNECTED)
+    if not lines:
+        return None
+    lost = [
+        f for f in scene.life.of(Event.OUTPUT_LOST)
+        if f.rid is None and attempt.order < scene.places[id(f)] < scene.places[id(lines[0])]
+    ]  # fmt: skip
+    rejected = attempt.of(Event.REQUEST_REJECTED)
+    if rejected:
+        finding = outcomes.by_message(scene, attempt, rejected[0])
+        finding.effects.append("reply-lost")
+        finding.evidence.append(lines[0])
+        if finding.confidence == "proven":
+            finding.confidence = "likely"
+        return finding
+    if lost and (scene.life.args.get("tokenizer_worker_num") or 1) != 1:
+        text = "A scheduler-side end was lost on its way back to one of several HTTP workers; the client left later."
+        names = ("output-lost", "client-disconnect", "explicit-abort", "waiting-timeout", "session-unknown")
+        finding = undecided(text, [(n, "one HTTP worker, or --log-level debug") for n in names], [*lines, *lost[:1]])
+        finding.effects.append("reply-lost")
+        return finding
+    kind = lines[0].detail.get("kind")
+    how = {1: "at its 4 s poll", 3: "at an output"}.get(kind if isinstance(kind, int) else 0, "")
+    finding = Finding(
+        "client-disconnect",
+        "proven",
+        f"The HTTP peer closed the connection; the API server noticed {how or 'it'} and aborted the request.",
+        [*_begin(attempt), lines[0]],
+        stage=_stage(scene, attempt) or ("running" if kind == 3 else "unknown"),
+    )
+    finding.client_saw = "nothing: it had gone, or a proxy had closed the connection"
+    finding.ruled_out.append(Cause("explicit-abort", "an abort call leaves a Finish and no disconnect line"))
+    _note_zombie(attempt, finding)
+    return finding
+
+
+def _stage(_: Scene, attempt: Attempt) -> str | None:
+    """Where it stood, if a line tells: debug lines, time stats, or outputs that came later."""
+    executed = attempt.of(Event.ABORT_EXECUTED)
+    if executed:
+        return str(executed[0].detail["place"])
+    if any((f.completion_tokens or 0) > 1 for f in attempt.of(Event.REQUEST_STATS)):
+        return "running"
+    if attempt.of(Event.OUTPUT_UNDELIVERABLE):
+        return "running"
+    if attempt.of(Event.ABORT_UNKNOWN_RID):
+        return "waiting"
+    return None
+
+
+def _note_zombie(attempt: Attempt, finding: Finding) -> None:
+    """One undelivered output is the echo of a proper abort; many are a request that nobody stopped."""
+    outputs = attempt.of(Event.OUTPUT_UNDELIVERABLE)
+    if len(outputs) > 1:
+        finding.effects.append("zombie")
+        finding.evidence += [outputs[0], outputs[-1]]
+        finding.notes.append((f"the engine wrote {len(outputs)} outputs for it that nobody read", outputs[:1]))
+
+
+def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
+    """The scheduler refused it; its `Finish` is missing (request log off, filtered, or the reply was lost)."""
+    rejected = attempt.of(Event.REQUEST_REJECTED)
+    if not rejected:
+        return None
+    finding = outcomes.by_message(scene, attempt, rejected[0])
+    if finding.confidence == "proven":
+        finding.confidence = "likely"
+    finding.missing.append("its Finish: a refused request waits in the queue, where something else may have ended it")
+    return finding
+
+
+def _api_error(scene: Scene, attempt: Attempt) -> Finding | None:
+    """The API server answered with an error before the scheduler saw it. The line carries no rid: `likely`."""
+    if attempt.errors:
+        error = attempt.errors[0]
+        finding = outcomes.by_message(scene, attempt, error)
+        if error.message_id == "request_aborted":
+            finding = Finding("explicit-abort", "likely", "Aborted before it was sent to the scheduler.", [error])
+        finding.confidence = "likely" if finding.confidence == "proven" else finding.confidence
+        finding.stage = "before-scheduler"
+        finding.evidence = [*_begin(attempt), error]
+        finding.missing.append("a rid in the error's line: it is this request's by its place right after the Receive")
+        if attempt.access is not None:
+            finding.http_status = int(attempt.access.detail["http_status"])
+        return finding
+    status = int(attempt.access.detail["http_status"]) if attempt.access is not None else 0
+    if status < 400 or attempt.access is None or attempt.received is None:
+        return None
+    delay = (attempt.access.at or 0.0) - (attempt.received.at or 0.0)
+    lines = [attempt.received, attempt.access]
+    if delay <= _REFUSED_WITHIN:
+        finding = undecided(
+            f"Answered with status {status} at once, without reaching the scheduler; OpenAI routes don't log why.",
+            [(c, "the body of the client's response") for c in ("invalid-request", "input-too-long")],
+            lines,
+        )
+        finding.stage, finding.http_status = "before-scheduler", status
+        return finding
+    return undecided(
+        f"Answered with status {status} after {delay:.0f} s; OpenAI routes log neither errors nor disconnects.",
+        [(c, "the proxy's or client's log") for c in ("client-disconnect", "invalid-request")],
+        lines,
+    )
+
+
+def _failed(scene: Scene, attempt: Attempt) -> Finding | None:
+    """A line of the disaggregation, encoder or memory code names it."""
+    lines = attempt.of(Event.PD_FAILED, Event.EPD_FAILED, Event.KV_ABORTED)
+    return outcomes.failure(scene, attempt, lines[0]) if lines else None
+
+
+def _outputs(scene: Scene, attempt: Attempt) -> Finding | None:
+    """Outputs or an abort's echo for a request that the API server had forgotten: its client had left.
+
+    The same line would appear for a rid that was used again, so this is never proven.
+    """
+    lost = attempt.of(Event.OUTPUT_LOST)
+    if lost:
+        return Finding("output-lost", "likely", "The detokenizer no longer had its state.", lost[:1], stage="running")
+    lines = attempt.of(Event.OUTPUT_UNDELIVERABLE, Event.ABORT_UNKNOWN_RID)
+    if not lines:
+        return None
+    outputs = attempt.of(Event.OUTPUT_UNDELIVERABLE)
+    zombie = len(outputs) > 1
+    text = (
+        "Its client left, the abort was lost and the engine went on decoding for nobody."
+        if zombie
+        else "Its client left; the abort's echo found nobody waiting."
+    )
+    finding = Finding("client-disconnect", "likely", text, [*_begin(attempt), lines[0]])
+    finding.stage = _stage(scene, attempt) or "unknown"
+    finding.candidates.append(("duplicate-rid", "whether the rid was used twice: the client's log"))
+    _note_zombie(attempt, finding)
+    return finding
+
+
+def _overwritten(scene: Scene, attempt: Attempt) -> Finding | None:
+    """A second `Receive` of the same rid while it was open: up to 0.5.9 it takes the first one's place silently."""
+    if not attempt.overwritten or scene.release.within("0.5.10"):
+        return None
+    second = next((a for a in scene.attempts if a.rid == attempt.rid and a.order > attempt.order and a.received), None)
+    lines = [*_begin(attempt), *(_begin(second) if second is not None else [])]
+    finding = Finding(
+        "duplicate-rid",
+        "likely",
+        "A second request with the same rid came while it was open and took its place: its client waits for ever.",
+        lines,
+        stage="unknown",
+    )
+    finding.candidates.append(("client-disconnect", "the client's log: did it leave before it sent the rid again?"))
+    return finding
+
+
+def _stats(scene: Scene, attempt: Attempt) -> Finding | None:
+    """Time stats without a `Finish`: it left the engine by its output path and nobody was told."""
+    stats = attempt.of(Event.REQUEST_STATS)
+    if not stats or attempt.received is None or not attempt.stream:
+        return None
+    asked = attempt.received.detail.get("max_new_tokens")
+    done = stats[0].completion_tokens
+    if asked is not None and done is not None and done >= asked:
+        text = f"It ran to its {done} tokens, but no Finish was written: its client had gone."
+        return Finding("finished-undelivered", "likely", text, [attempt.received, stats[0]], stage="finished")
+    return None
+
+
+def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
+    """The first batch line that has no room for it: what ran and waited then is accounted for by other requests."""
+    if attempt.received is None:
+        return None
+    previous: int | None = None
+    for order, fact in scene.batches:
+        if order <= attempt.order:
+            continue
+        if previous is not None and fact.running is not None and fact.queued is not None and fact.at is not None:
+            inside = fact.running + fact.queued
+            fresh = _received_between(scene, previous, order)
+            admitted = fact.detail.get("new_seq") or 0
+            if admitted <= fresh and _surely_alive(scene, order, fact.at) >= inside:
+                return fact
+        previous = order
+    return None
+
+
+def _received_between(scene: Scene, start: int, end: int) -> int:
+    return sum(1 for a in scene.attempts if a.received is not None and start < a.order < end)
+
+
+def _surely_alive(scene: Scene, order: int, at: float) -> int:
+    """Attempts in flight at a place that were so some time before and stayed so some time after."""
+    return sum(
+        1
+        for a in scene.attempts
+        if a.received is not None
+        and a.finish_order is not None
+        and a.order < order < a.finish_order
+        and (a.ended_at or 0.0) >= at + _MARGIN
+    )
+
+
+def _died(scene: Scene, attempt: Attempt) -> Finding | None:
+    """The server died while it was in flight."""
+    end = deaths.death(scene)
+    if end is None or end.order < attempt.order:
+        return None
+    if end.cause == "server-shutdown" and not _cut_by_shutdown(scene, attempt, end):
+        return None
+    finding = Finding(
+        end.cause,
+        "proven" if attempt.stream is False and attempt.openai is None and not scene.release.within("0.3.6", "0.4.6")
+        else "likely",
+        f"It was in flight when {end.summary}.",
+        [*_begin(attempt), *end.evidence[:1]],
+        chain=list(end.chain),
+        client_saw="a connection reset, or a 5xx from a proxy",
+    )  # fmt: skip
+    if finding.confidence == "likely":
+        finding.candidates.append(("client-disconnect", "the client's log: a stream that was left writes no line"))
+    return finding
+
+
+def _cut_by_shutdown(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
+    """Whether a shutdown cut it: the processes were ended, or the drain still listed it and is to be believed."""
+    if any(f.event is Event.PROCESS_EXITED for f in end.evidence) or end.evidence[0].detail.get("forced"):
+        return True
+    return bool(deaths.remembered(scene, attempt)) and not scene.release.may_be("0.4.9", "0.5.12")
+
+
+def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
+    forgotten = deaths.remembered(scene, attempt) is False
+    if gone is None and not forgotten:
+        return _in_flight(scene, attempt)
+    lines = [*_begin(attempt), *([gone] if gone is not None else [])]
+    proof = "a later batch line has no room for it" if gone is not None else "the drain no longer lists it"
+    if attempt.stream:
+        finding = Finding(
+            "client-disconnect",
+            "likely",
+            f"A stream without a Finish that left the engine ({proof}): its client closed the connection, "
+            "which SGLang logs no line about.",
+            lines,
+        )
+        finding.stage = _stage(scene, attempt) or "unknown"
+        finding.candidates.append(("finished", "SGLANG_LOG_REQUEST_EXCEEDED_MS: it hides the Finish of fast requests"))
+        return finding
+    if _answered(scene, attempt):
+        names = ("finished", "client-disconnect")
+    else:
+        names = ("client-disconnect", "finished")
+    extra = () if attempt.openai is not None else ("explicit-abort", "running-timeout", "waiting-timeout")
+    return undecided(
+        f"It left the engine ({proof}), and no Finish says how.",
+        [(n, _DECIDES.get(n, "its Finish: --log-requests without SGLANG_LOG_REQUEST_EXCEEDED_MS")) for n in
+         (*names, *extra)],
+        lines,
+    )  # fmt: skip
+
+
+_DECIDES = {"client-disconnect": "the client's or proxy's log; OpenAI routes write no line when a client leaves"}
+
+
+def _answered(scene: Scene, attempt: Attempt) -> bool:
+    """Whether an HTTP 200 that nothing else explains was written after it came."""
+    return any(o > attempt.order and f.detail.get("http_status") == 200 for o, f in scene.responses.unclaimed)
+
+
+def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
+    if attempt.received is None:
+        return undecided(
+            "Named by a line, but its Receive and Finish are not in these logs.",
+            [(c, "the request log (--log-requests) of the same time") for c in ("in-flight", "finished")],
+            attempt.facts[:1],
+        )
+    finding = Finding(
+        "in-flight",
+        "likely",
+        "Nothing shows that it ended before the log does.",
+        _begin(attempt),
+        status="in-flight",
+    )
+    if attempt.stream or attempt.openai is not None:
+        finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
+    return finding

@@ -1,0 +1,161 @@
+"""Step 3 of the debugging order: a waiting or a running timeout, its own or one that hit it by rid prefix.
+
+The scheduler writes no line of its own for a timeout (0.5.8 to 0.5.23), and the limits are environment variables that
+no log prints: `SGLANG_REQ_WAITING_TIMEOUT`, `SGLANG_REQ_RUNNING_TIMEOUT`. From 0.5.20 on a timeout travels as an
+abort by rid, and an abort matches by prefix (managers/scheduler.py:_poll_timeout_aborts, abort_request).
+"""
+
+from __future__ import annotations
+
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.finding import Cause, Finding
+from sglang_lifecycle.analyzers.incident import Scene
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+_STROKE = 1.6  # seconds within which one poll's victims are written
+_SLACK = 0.25  # seconds by which a genuine timeout may be measured shorter than its limit
+_CAUSE = {"waiting_timeout": "waiting-timeout", "running_timeout": "running-timeout"}
+_SHAPE = {"waiting_timeout": "echo-with-reason", "running_timeout": "scheduler"}
+
+
+def spent(attempt: Attempt, message_id: str) -> float | None:
+    """Seconds that count towards a limit, as far as the records tell; for a running timeout at most that."""
+    latency = attempt.latency
+    if message_id == "running_timeout" and latency is not None and attempt.finish is not None:
+        entry, sent = attempt.finish.detail.get("forward_entry_time"), attempt.finish.at
+        if isinstance(entry, float) and sent is not None and 0 <= sent - entry <= latency + 1:
+            return sent - entry
+        queue = attempt.finish.queue_s
+        if queue is not None and 0 <= queue <= latency:
+            return latency - queue
+    return latency
+
+
+def resolve(scene: Scene, attempt: Attempt) -> Finding:
+    """A `Request waiting|running timeout reached.`: whose timeout was it?"""
+    assert attempt.finish is not None
+    message_id = attempt.finish.message_id or ""
+    ran = ran_before(attempt)
+    roots = _roots(scene, attempt, message_id)
+    fits = attempt.finish.finish_shape in (None, _SHAPE[message_id])
+    stage = "running" if attempt.finish.finish_shape == "scheduler" else "waiting"
+    if roots and _too_short(scene, attempt, roots, message_id, fits):
+        return _collision(attempt, roots[0], message_id, stage)
+    own = _own(scene, attempt, message_id, stage, ran, fits)
+    if roots:
+        own.confidence = "likely"
+        own.candidates.append(
+            ("timeout-prefix-collision", "the value of the limit: its time reached the same length as the other rid's")
+        )
+    return own
+
+
+def _roots(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
+    """Attempts whose own timeout can have hit this one: a rid that is its prefix, the same text, the same stroke."""
+    if not scene.release.may_be("0.5.20"):
+        return []
+    ended = attempt.ended_at
+    found = [
+        a
+        for a in scene.attempts
+        if a.rid != attempt.rid
+        and attempt.rid.startswith(a.rid)
+        and a.finish is not None
+        and a.finish.message_id == message_id
+        and a.ended_at is not None
+        and ended is not None
+        and abs(a.ended_at - ended) <= _STROKE
+    ]
+    return sorted(found, key=lambda a: len(a.rid))
+
+
+def ran_before(attempt: Attempt) -> bool:
+    """Whether it had produced tokens, or is known to have been in a batch."""
+    finish = attempt.finish
+    if finish is None:
+        return bool(attempt.completion_tokens)
+    return bool((finish.completion_tokens or 0) > 0 or finish.retractions or "forward_entry_time" in finish.detail)
+
+
+def _too_short(scene: Scene, attempt: Attempt, roots: list[Attempt], message_id: str, fits: bool) -> bool:
+    """Whether its own time can't have reached the limit."""
+    if not fits and message_id == "running_timeout" and not ran_before(attempt):
+        return True  # a running timeout on a request that never ran
+    if not fits and message_id == "waiting_timeout":
+        return True  # a waiting timeout that ended a running request
+    mine = spent(attempt, message_id)
+    limits = [s for root in roots if (s := spent(root, message_id)) is not None]
+    return mine is not None and bool(limits) and mine < min(limits) - _SLACK
+
+
+def _collision(attempt: Attempt, root: Attempt, message_id: str, stage: str) -> Finding:
+    assert attempt.finish is not None and root.finish is not None
+    kind = "waiting" if message_id == "waiting_timeout" else "running"
+    mine, limit = spent(attempt, message_id), spent(root, message_id)
+    lengths = f" after {mine:.1f} s, where {root.rid!r} had {limit:.1f} s" if mine and limit else ""
+    finding = Finding(
+        "timeout-prefix-collision",
+        "proven",
+        f"The {kind} timeout of {root.rid!r} hit it, because its rid begins with that one's{lengths}.",
+        [attempt.finish, root.finish],
+        stage=stage,
+        actor="peer-request",
+        http_status=None if attempt.stream else 503,
+    )
+    finding.chain.append(
+        Cause(_CAUSE[message_id], f"{root.rid!r} reached its {kind} timeout", [root.finish], rid=root.rid)
+    )
+    finding.ruled_out.append(
+        Cause(_CAUSE[message_id], "its own time or stage does not reach the limit", [attempt.finish])
+    )
+    return finding
+
+
+def _own(scene: Scene, attempt: Attempt, message_id: str, stage: str, ran: bool, fits: bool) -> Finding:
+    assert attempt.finish is not None
+    cause = _CAUSE[message_id]
+    mine = spent(attempt, message_id)
+    after = f" after {mine:.1f} s" if mine is not None else ""
+    verb = "Waited too long in the queue" if cause == "waiting-timeout" else "Ran too long"
+    finding = Finding(
+        cause,
+        "proven",
+        f"{verb}{after}: the scheduler's limit ended it.",
+        [attempt.finish],
+        stage="waiting" if cause == "waiting-timeout" else stage,
+        http_status=None if attempt.stream else 503,
+    )
+    finding.ruled_out.append(Cause("explicit-abort", "an abort call leaves no timeout text"))
+    if cause == "waiting-timeout" and ran:
+        finding.effects.append("retracted")
+        finding.doubt("it had produced tokens before it waited: it was retracted, or another rid's timeout hit it")
+    if not fits:
+        finding.doubt(f"the finish reason's form is not that of a {cause.replace('-', ' ')}")
+    if cause == "waiting-timeout":
+        _add_context(scene, attempt, finding)
+    return finding
+
+
+def _add_context(scene: Scene, attempt: Attempt, finding: Finding) -> None:
+    """Why it waited: the zombies that held the slots, else what the batch lines say of queue and batch."""
+    end = attempt.finish_order
+    if end is None:
+        return
+    zombies = [
+        a
+        for a in scene.attempts
+        if a is not attempt and a.finish is None and len(_undeliverable(a, attempt.order, end, scene)) > 1
+    ]
+    if zombies:
+        lines = [f for a in zombies[:3] for f in _undeliverable(a, attempt.order, end, scene)[:1]]
+        text = f"{len(zombies)} request(s) whose client had gone were decoded on and held slots while it waited"
+        finding.chain.append(Cause("client-disconnect", text, lines, rid=zombies[0].rid))
+    seen = [f for o, f in scene.batches if attempt.order <= o <= end and f.running is not None]
+    if seen:
+        most = max(seen, key=lambda f: (f.running or 0, f.queued or 0))
+        finding.notes.append((f"{most.running} running, {most.queued or 0} queued while it waited", [most]))
+
+
+def _undeliverable(attempt: Attempt, start: int, end: int, scene: Scene) -> list[Fact]:
+    places = scene.places
+    return [f for f in attempt.of(Event.OUTPUT_UNDELIVERABLE) if start <= places[id(f)] <= end]
