@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sglang_lifecycle.cli.text import clean
+from sglang_lifecycle.analyzers.verdict import EvidenceLine
+from sglang_lifecycle.cli.text import clean, width
 
 INDENT = 2
 """What stands under a title is indented by so many columns."""
@@ -69,3 +72,14 @@ def with_references(text: Text, evidence: Sequence[int]) -> Text:
     if evidence:
         text.append(f" [{','.join(str(index + 1) for index in evidence)}]", style=FAINT)
     return text
+
+
+def places(lines: Sequence[EvidenceLine], room: int) -> tuple[str, list[str]]:
+    """Where each line stands; where that takes more columns than there are, the folder they share and the rest."""
+    where = [f"{line.source}:{line.line}" for line in lines]
+    if any(width(clean(place)) > room for place in where):
+        with suppress(ValueError):  # some paths are absolute and others aren't
+            folder = os.path.join(os.path.commonpath([os.path.dirname(line.source) for line in lines]), "")
+            if all(place.startswith(folder) for place in where):
+                return folder, [clean(place.removeprefix(folder)) for place in where]
+    return "", list(map(clean, where))

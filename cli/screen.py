@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -19,6 +17,7 @@ from sglang_lifecycle.cli.layout import (
     bullets,
     grid,
     numbered,
+    places,
     plain,
     section,
     with_references,
@@ -140,12 +139,14 @@ def _steps(verdict: Verdict) -> RenderableType:
 
 
 def _chain(chain: list[Link], rid: str) -> RenderableType:
+    def summary(link: Link) -> str:
+        named = not link.rid or link.rid == rid or link.rid in link.summary
+        return link.summary if named else f"{link.rid}: {link.summary}"
+
     return grid(
         (
-            plain(("" if depth == 0 else "└ ") + link.cause, LABEL),
-            with_references(
-                plain((f"{link.rid}: " if link.rid and link.rid != rid else "") + link.summary), link.evidence
-            ),
+            plain(f"└ {link.cause}" if depth else link.cause, LABEL),
+            with_references(plain(summary(link)), link.evidence),
         )
         for depth, link in enumerate(chain)
     )
@@ -159,13 +160,13 @@ def _evidence(lines: list[EvidenceLine], clock: Clock, width: int) -> Renderable
     events = [clean(line.event) + (" (a stranger may have written this)" if line.tainted else "") for line in shown]
     moment_width, event_width = max(map(len, moments)), max(map(len, events))
     room = width - moment_width - event_width - 2 * GAP
-    folder, places = _places(shown, room)
-    place_width = max(map(width_of, places))
+    folder, where = places(shown, room)
+    place_width = max(map(width_of, where))
     rows: list[tuple[Text, Text]] = []
-    for number, (line, place, moment, event) in enumerate(zip(shown, places, moments, events, strict=True), 1):
+    for number, (line, place, moment, event) in enumerate(zip(shown, where, moments, events, strict=True), 1):
         # A path that is still too long gets a row, or more, of its own rather than being cut: it is to be copied.
-        where = pad(place, place_width) + " " * GAP if place_width <= room else f"{place}\n"
-        text = Text(where + moment.ljust(moment_width) + " " * GAP)
+        head = pad(place, place_width) + " " * GAP if place_width <= room else f"{place}\n"
+        text = Text(head + moment.ljust(moment_width) + " " * GAP)
         text.append(event, style=LABEL)
         if line.text:
             for part in fold(shorten(clean(line.text), ROWS * width), width):
@@ -174,17 +175,6 @@ def _evidence(lines: list[EvidenceLine], clock: Clock, width: int) -> Renderable
     if more := len(lines) - len(shown):
         rows.append((Text(), Text(f"and {more} more; --json lists them all", style=FAINT)))
     return section("Evidence", grid(rows), f"in {folder}" if folder else "")
-
-
-def _places(lines: list[EvidenceLine], room: int) -> tuple[str, list[str]]:
-    """Where each line stands; where that is too long, the folder they all share and the rest."""
-    places = [f"{line.source}:{line.line}" for line in lines]
-    if max(width_of(clean(place)) for place in places) > room:
-        with suppress(ValueError):  # some paths are absolute and others aren't
-            folder = os.path.join(os.path.commonpath([os.path.dirname(line.source) for line in lines]), "")
-            if all(place.startswith(folder) for place in places):
-                return folder, [clean(place.removeprefix(folder)) for place in places]
-    return "", list(map(clean, places))
 
 
 def _attempts(verdict: Verdict, clock: Clock) -> RenderableType:

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from sglang_lifecycle.analyzers.verdict import Audit, Confidence, RequestRow, ServerEvent
-from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, TITLE, TONES, grid, plain, section, title
+from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, TITLE, TONES, grid, places, plain, section, title
 from sglang_lifecycle.cli.text import clean, count, listed, pad, seconds, shorten, size
 from sglang_lifecycle.cli.text import width as width_of
 from sglang_lifecycle.cli.times import Clock
@@ -42,8 +43,7 @@ def table(audit: Audit, clock: Clock, width: int, limit: int | None = LIMIT) -> 
         parts.append(section("Causes", _causes(groups), "of the interrupted requests"))
     if audit.server_events:
         events = audit.server_events if limit is None else audit.server_events[:EVENTS]
-        remark = _remark(len(events), len(audit.server_events))
-        parts.append(section("Server events", _events(events, clock), remark))
+        parts.append(_events(events, len(audit.server_events), clock, width))
     if groups:
         shares = _shares({cause: len(rows) for cause, rows in groups.items()}, limit)
         remark = _remark(sum(shares.values()), len(interrupted))
@@ -130,14 +130,19 @@ def _title(cause: str) -> str:
         return ""
 
 
-def _events(events: Sequence[ServerEvent], clock: Clock) -> RenderableType:
-    def place(event: ServerEvent) -> str:
-        return f" ({event.evidence[0].source}:{event.evidence[0].line})" if event.evidence else ""
-
-    return grid(
-        (plain(clock.short(event.at)), plain(event.cause, LABEL), plain(event.summary + place(event)))
+def _events(events: Sequence[ServerEvent], total: int, clock: Clock, width: int) -> RenderableType:
+    proofs = [event.evidence[0] for event in events if event.evidence]
+    folder, where = places(proofs, width // 4)
+    place = iter(where)
+    rows = [
+        (
+            plain(clock.short(event.at)),
+            plain(event.cause, LABEL),
+            plain(event.summary).append(f" ({next(place)})" if event.evidence else "", FAINT),
+        )
         for event in events
-    )
+    ]
+    return section("Server events", grid(rows), _remark(len(events), total) + (f", in {folder}" if folder else ""))
 
 
 def _shares(sizes: Mapping[str, int], limit: int | None) -> dict[str, int]:
@@ -175,7 +180,7 @@ def _requests(
             yield from _rows(row, heads, fitted, margin, tone=TONES[request.confidence])
             if request.candidates:
                 names = listed([clean(each.cause) for each in request.candidates], "or")
-                yield Text(f"{margin}  perhaps {names}", style=FAINT)
+                yield Padding(Text(f"perhaps {names}", style=FAINT), (0, 0, 0, len(margin) + INDENT))
 
 
 def _cells(row: RequestRow, clock: Clock) -> dict[str, str]:
