@@ -76,7 +76,7 @@ def with_references(text: Text, evidence: Sequence[int]) -> Text:
 
 def places(lines: Sequence[EvidenceLine], room: int) -> tuple[str, list[str]]:
     """Where each line stands; where that takes more columns than there are, the folder they share and the rest."""
-    where = [f"{line.source}:{line.line}" for line in lines]
+    where = [f"{'stdin' if line.source == '-' else line.source}:{line.line}" for line in lines]
     if any(width(clean(place)) > room for place in where):
         with suppress(ValueError):  # some paths are absolute and others aren't
             folder = os.path.join(os.path.commonpath([os.path.dirname(line.source) for line in lines]), "")

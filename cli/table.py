@@ -180,7 +180,8 @@ def _requests(
             yield from _rows(row, heads, fitted, margin, tone=TONES[request.confidence])
             if request.candidates:
                 names = listed([clean(each.cause) for each in request.candidates], "or")
-                yield Padding(Text(f"perhaps {names}", style=FAINT), (0, 0, 0, len(margin) + INDENT))
+                lead = "perhaps" if request.confidence == "not-established" else "or else"
+                yield Padding(Text(f"{lead} {names}", style=FAINT), (0, 0, 0, len(margin) + INDENT))
 
 
 def _cells(row: RequestRow, clock: Clock) -> dict[str, str]:

@@ -16,7 +16,7 @@ ACTORS = {
 """Who ended it: "ended by …"."""
 
 STAGES = {
-    "before-scheduler": "before it reached the scheduler",
+    "before-scheduler": "before it was queued",
     "grammar-queue": "while its grammar was being compiled",
     "waiting": "while it waited in the queue",
     "running": "while it ran in the batch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,12 @@ def imported(*arguments: str) -> set[str]:
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["explain", "--help"], ["audit", "--help"]])
 def test_help_and_version_import_nothing_heavy(arguments: list[str]) -> None:
     assert imported(*arguments) & HEAVY == set()
+
+
+def test_json_for_programs_needs_no_rendering_and_no_tables(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("[2026-11-29 19:50:05] Receive: obj=GenerateReqInput(rid='job-12', stream=True)\n")
+    assert imported("explain", "job-12", str(log), "--json") & {"rich", "textual", "polars"} == set()
 
 
 def test_json_of_the_catalogue_needs_no_rendering() -> None:

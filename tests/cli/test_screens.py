@@ -132,6 +132,12 @@ def test_a_long_folder_is_named_once(verdict: Verdict) -> None:
     assert explained(verdict, 100).count(f"{folder}server.log:") == 2
 
 
+def test_standard_input_has_a_name(verdict: Verdict) -> None:
+    for line in verdict.evidence:
+        line.source = "-"
+    assert "  stdin:31  11:59:55.000" in explained(verdict, 100)
+
+
 def test_in_flight_and_finished_read_as_sentences(verdict: Verdict) -> None:
     verdict.status, verdict.stage = "in-flight", "running"
     assert "Received at 2026-08-02 12:00:01.500 UTC; the logs end while it ran in the batch." in explained(verdict, 100)
