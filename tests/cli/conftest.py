@@ -177,6 +177,7 @@ def an_audit(nasty: str) -> Audit:
             layer="client",
             stage="before-scheduler",
             actor="client",
+            candidates=[Candidate(cause="explicit-abort", would_decide="access lines")],
             times=Times(
                 received="2026-08-02T12:01:00.25Z", ended="2026-08-02T12:01:00.25Z", waited_s=0.004, ran_s=3725
             ),

@@ -50,6 +50,7 @@ def test_no_line_of_audit_is_too_long_or_holds_a_control(an_audit: Audit, column
     # Nothing is cut but ids: the last column is there at every width.
     assert text.count("1h02m") == 1
     assert "perhaps abort-all or pause-abort" in text
+    assert "or else explicit-abort" in text
 
 
 def assert_tidy(text: str, columns: int) -> None:
