@@ -184,8 +184,9 @@ def _attempts(verdict: Verdict, clock: Clock) -> RenderableType:
             Text(str(number), style=FAINT),
             plain(f"{clock.short(each.received)} → {clock.short(each.ended)}"),
             plain(f"server life {each.life}"),
-            plain(each.status),
-            plain(f"{each.cause}, {CONFIDENCE[each.confidence]}", LABEL),
+            plain(each.cause if each.cause == each.status else f"{each.status}: {each.cause}", LABEL).append(
+                f", {CONFIDENCE[each.confidence]}", style="default"
+            ),
         )
         for number, each in enumerate(verdict.attempts, 1)
     )
