@@ -96,13 +96,22 @@ def crowd(scene: Scene, attempt: Attempt) -> list[Attempt]:
     if ended is None:
         return [attempt]
     members = [a for a in scene.plain_ends if a.ended_at is not None]
+    calls = [c.order for c in scene.calls if c.kind == "abort"]
     at = members.index(attempt)
     first = last = at
-    while first > 0 and (members[first].ended_at or 0) - (members[first - 1].ended_at or 0) <= _TOGETHER:
+    while first > 0 and _one_stroke(members[first - 1], members[first], calls):
         first -= 1
-    while last + 1 < len(members) and (members[last + 1].ended_at or 0) - (members[last].ended_at or 0) <= _TOGETHER:
+    while last + 1 < len(members) and _one_stroke(members[last], members[last + 1], calls):
         last += 1
     return members[first : last + 1]
+
+
+def _one_stroke(earlier: Attempt, later: Attempt, calls: Sequence[int]) -> bool:
+    """Whether two neighbouring ends fell together: close in time, and no further abort call between them."""
+    if (later.ended_at or 0.0) - (earlier.ended_at or 0.0) > _TOGETHER:
+        return False
+    start, end = sorted((earlier.finish_order or 0, later.finish_order or 0))
+    return not any(start < call < end for call in calls)
 
 
 def survivors(scene: Scene, members: Sequence[Attempt]) -> list[Attempt]:
@@ -112,6 +121,8 @@ def survivors(scene: Scene, members: Sequence[Attempt]) -> list[Attempt]:
         return []
     inside = {id(a) for a in members}
     last = max(a.finish_order or 0 for a in members)
+    end = max(a.ended_at or 0.0 for a in members)
+    inside |= {id(a) for a in scene.plain_ends if abs((a.ended_at or 0.0) - end) <= _TOGETHER}
     return [
         a
         for a in scene.open_at(fell)

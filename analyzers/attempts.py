@@ -72,11 +72,15 @@ class Attempt:
         """When it was received, UTC epoch seconds: the API server's own stamp where `Finish` carries it."""
         if self.received is None:
             return None
-        own = self.finish.detail.get("request_received_ts") if self.finish is not None else None
-        at = self.received.at
-        if isinstance(own, float) and at is not None and abs(own - at) <= (self.received.at_error or 0.0) + 1.0:
-            return own
-        return at
+        at, finish = self.received.at, self.finish
+        if at is None or finish is None or finish.at is None:
+            return at
+        own = finish.detail.get("request_received_ts")
+        if own is None and finish.e2e_s is not None and finish.at_from in ("own", "meta"):
+            own = finish.at - finish.e2e_s
+        if own is not None and abs(own - at) <= (self.received.at_error or 0.0) + (finish.at_error or 0.0) + 0.5:
+            return float(own)
+        return min(at, finish.at)
 
     @property
     def ended_at(self) -> float | None:
@@ -137,7 +141,10 @@ class _Collector:
             elif fact.message_id == "duplicate_rid" and not fact.tainted:
                 self._twin(order, fact)
             elif fact.rid is not None:
-                self._mention(order, fact)
+                self._mention(order, fact.rid, fact)
+            else:
+                for rid in fact.detail.get("rids", ()):  # a drain's or a watchdog's list
+                    self._mention(order, rid, fact)
         for attempt in self.found:
             exported = attempt.of(Event.METRICS_EXPORTED)
             if attempt.finish is None and exported and exported[-1].finish_type is not None:
@@ -180,13 +187,12 @@ class _Collector:
             self.found.append(twin)
             self.newest.setdefault(rid, twin)
 
-    def _mention(self, order: int, fact: Fact) -> None:
-        assert fact.rid is not None
-        attempt = self.newest.get(fact.rid)
+    def _mention(self, order: int, rid: str, fact: Fact) -> None:
+        attempt = self.newest.get(rid)
         if attempt is None:
             if fact.event in _CONTROL and fact.event is not Event.METRICS_EXPORTED:
                 return
-            attempt = self._begin(fact.rid, order)
+            attempt = self._begin(rid, order)
         (attempt.forged if fact.tainted else attempt.facts).append(fact)
 
 

@@ -47,7 +47,8 @@ def audit(incident: Incident, since: float | None = None, until: float | None = 
 
 
 def totals(rows: list[RequestRow]) -> Totals:
-    """Counts over the requests that are not synthetic."""
+    """Counts over the requests that are not synthetic; of a batch its members are counted."""
+    rows = [r for r in rows if not r.members]
     real = [r for r in rows if not r.synthetic]
     interrupted = [r for r in real if r.status == "interrupted"]
     return Totals(
@@ -77,6 +78,7 @@ def _row(verdict: Verdict, session_id: str | None) -> RequestRow:
         actor=verdict.actor,
         effects=verdict.effects,
         synthetic=verdict.synthetic,
+        members=verdict.members,
         session_id=session_id,
         times=verdict.times,
         chain=[link.cause for link in verdict.chain],

@@ -41,18 +41,32 @@ def judge(scene: Scene, attempt: Attempt) -> Finding:
     return finding
 
 
-def explain(incident: Incident, rid: str) -> Verdict:
-    """The verdict on a rid: on its newest interrupted attempt, else on its newest."""
+def explain(incident: Incident, rid: str, since: float | None = None, until: float | None = None) -> Verdict:
+    """The verdict on a rid: on its newest interrupted attempt, else on its newest.
+
+    `since` and `until` (UTC epoch seconds) bound the attempts that are asked about, where any lies inside.
+    """
     peers = list(incident.peers(rid))
     if not peers:
         return _not_found(rid)
+    peers = [p for p in peers if _overlaps(p[1], since, until)] or peers
     judged = [(scene, attempt, judge(scene, attempt)) for scene, attempt in peers]
     interrupted = [j for j in judged if j[2].status == "interrupted"]
     scene, attempt, finding = (interrupted or judged)[-1]
     verdict = _verdict(scene, attempt, finding)
+    if rid in incident.batches:
+        verdict.rid, verdict.members = rid, incident.batches[rid]
     if len(judged) > 1:
         verdict.attempts = [_summary(*one) for one in judged]
     return verdict
+
+
+def _overlaps(attempt: Attempt, since: float | None, until: float | None) -> bool:
+    start, end = attempt.received_at or attempt.ended_at, attempt.ended_at
+    return not (
+        (since is not None and end is not None and end < since)
+        or (until is not None and start is not None and start > until)
+    )
 
 
 def _not_found(rid: str) -> Verdict:
@@ -179,7 +193,7 @@ def _client(attempt: Attempt, finding: Finding, sees: str) -> Client:
     status: Any = access.detail.get("http_status") if access is not None else finding.http_status
     return Client(
         http_status=status,
-        saw=finding.client_saw or (sees if finding.status == "interrupted" else None),
+        saw=finding.client_saw or (sees if finding.status == "interrupted" and status is None else None),
         peer=access.detail.get("peer") if access is not None else None,
     )
 

@@ -70,6 +70,19 @@ class Scene:
         return any(f.event in (Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED) for f in self.life.facts)
 
     @cached_property
+    def hides_finishes(self) -> bool:
+        """Whether `Finish` lines are held back (SGLANG_LOG_REQUEST_EXCEEDED_MS, 0.5.7 on).
+
+        Shown by a native request without a stream that has none although an HTTP 200 was written for it.
+        """
+        answered = [o for o, f in self.responses.unclaimed if f.detail.get("http_status") == 200]
+        return any(
+            a.finish is None and a.stream is False and not a.facts and not a.errors and a.access is None
+            and (a.received is None or (a.received.detail.get("n") or 1) == 1) and any(o > a.order for o in answered)
+            for a in self.attempts
+        )  # fmt: skip
+
+    @cached_property
     def plain_ends(self) -> list[Attempt]:
         """Attempts ended by an abort without a reason, by the time of their end."""
         ended = [a for a in self.attempts if a.finish is not None and a.finish.message_id in PLAIN_ABORTS]
@@ -124,6 +137,19 @@ class Incident:
         for scene in self.scenes:
             for attempt in scene.attempts:
                 self.by_rid.setdefault(attempt.rid, []).append((scene, attempt))
+        self.batches = self._batches()
+
+    def _batches(self) -> dict[str, list[str]]:
+        """Rids that a client sent for a whole batch, with those SGLang made of them: `x` of `x_0`, `x_1` (0.4.9 on)."""
+        found: dict[str, list[str]] = {}
+        for rid, peers in list(self.by_rid.items()):
+            record = peers[0][1].received
+            rids = record.detail.get("batch", []) if record is not None else []
+            base = rid.removesuffix("_0")
+            if base != rid and rids == [f"{base}_{i}" for i in range(len(rids))] and base not in self.by_rid:
+                found[base] = rids
+                self.by_rid[base] = [peer for member in rids for peer in self.by_rid.get(member, ())]
+        return found
 
     @staticmethod
     def _scene(life: Life, told: Release | None) -> Scene:

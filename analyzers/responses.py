@@ -55,7 +55,7 @@ class _Matcher:
 
     def run(self) -> Responses:
         for order, fact in enumerate(self.life.facts):
-            if fact.tainted:
+            if fact.tainted and not fact.detail.get("raw"):
                 continue
             if fact.event is Event.REQUEST_RECEIVED:
                 self._receive(order, fact)
@@ -85,9 +85,10 @@ class _Matcher:
 
     def _newest_silent(self, fact: Fact) -> Attempt | None:
         for attempt in reversed(self.silent):
-            start, at = attempt.received_at, fact.at
-            if start is not None and at is not None and at - start > _ERROR_WINDOW:
-                return None
+            record, at = attempt.received, fact.at
+            if record is not None and record.at is not None and at is not None:
+                if at - record.at - (record.at_error or 0.0) > _ERROR_WINDOW:
+                    return None
             if not attempt.errors and not attempt.of(Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED):
                 return attempt
         return None
@@ -100,6 +101,12 @@ class _Matcher:
             message = attempt.finish.finish_message if attempt.finish is not None else None
             if message is not None and message.split("\n")[0].strip() == text.split("\n")[0].strip():
                 attempt.errors.append(fact)
+                return
+        for attempt in reversed(self.silent):
+            rejected = [*attempt.of(Event.REQUEST_REJECTED), *attempt.forged]
+            if any((f.finish_message or "").split("\n")[0].strip() == text.split("\n")[0].strip() for f in rejected):
+                attempt.errors.append(fact)
+                self.refused.append(attempt)
                 return
         if _BEFORE_RECEIVE.match(text):
             return

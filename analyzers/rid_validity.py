@@ -88,7 +88,7 @@ def _never_seen_open(scene: Scene, attempt: Attempt, said: Fact, session: str, b
     """No line opens it. From 0.5.11 on an open writes one; before, only its use shows that it was there."""
     used = [
         a for a in scene.sessions.get(session, ())
-        if a is not attempt and a.order < before and a.finish is not None and a.finish.message_id not in REFUSALS
+        if a is not attempt and a.order < before and _served(a)
     ]  # fmt: skip
     if used:
         lines = [f for f in (used[-1].finish, said) if f is not None]
@@ -110,6 +110,14 @@ def _never_seen_open(scene: Scene, attempt: Attempt, said: Fact, session: str, b
     if finding.confidence == "likely":
         finding.missing.append("a line at every open: SGLang writes one from 0.5.11 on")
     return finding
+
+
+def _served(turn: Attempt) -> bool:
+    """Whether the session accepted a turn for certain: it ran to an end, or was cut while it ran."""
+    finish = turn.finish
+    if finish is None or turn.of(Event.REQUEST_REJECTED):
+        return False
+    return finish.finish_type != "abort" or finish.message_id in ("aborted", "running_timeout")
 
 
 def _closing(scene: Scene, attempt: Attempt, said: Fact) -> Finding:

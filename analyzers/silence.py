@@ -13,12 +13,15 @@ from sglang_lifecycle.analyzers.incident import Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _REFUSED_WITHIN = 2.0  # seconds from `Receive` to the status of a request that the API server refuses
+_POLL = 3.0  # seconds: no connection is looked at sooner (SGLANG_REQUEST_STATE_WAIT_TIMEOUT, 4 s by default)
 _MARGIN = 0.6  # seconds by which log lines may lead or trail what the engine's counters say
 
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """What ended an attempt without a `Finish`, or that nothing shows its end."""
-    for rule in (_twin, _disconnected, _refused, _api_error, _failed, _outputs, _overwritten, _stats):
+    for rule in (
+        _twin, _disconnected, _refused, _api_error, _failed, _outputs, _overwritten, _stats, _sampled, _batch
+    ):  # fmt: skip
         finding = rule(scene, attempt)
         if finding is not None:
             return finding
@@ -135,6 +138,11 @@ def _api_error(scene: Scene, attempt: Attempt) -> Finding | None:
     delay = (attempt.access.at or 0.0) - (attempt.received.at or 0.0)
     lines = [attempt.received, attempt.access]
     if delay <= _REFUSED_WITHIN:
+        if _short(scene, attempt):
+            text = f"Answered with status {status} at once, without reaching the scheduler; its prompt is short."
+            finding = Finding("invalid-request", "likely", text, lines, stage="before-scheduler", http_status=status)
+            finding.candidates.append(("input-too-long", "the body of the client's response"))
+            return finding
         finding = undecided(
             f"Answered with status {status} at once, without reaching the scheduler; OpenAI routes don't log why.",
             [(c, "the body of the client's response") for c in ("invalid-request", "input-too-long")],
@@ -142,11 +150,24 @@ def _api_error(scene: Scene, attempt: Attempt) -> Finding | None:
         )
         finding.stage, finding.http_status = "before-scheduler", status
         return finding
+    if attempt.openai is not None and delay >= _POLL:
+        text = f"Answered with status {status} after {delay:.0f} s: the API server had found its connection closed."
+        finding = Finding("client-disconnect", "likely", text, lines)
+        finding.candidates.append(("invalid-request", "the body of the client's response"))
+        return finding
     return undecided(
         f"Answered with status {status} after {delay:.0f} s; OpenAI routes log neither errors nor disconnects.",
         [(c, "the proxy's or client's log") for c in ("client-disconnect", "invalid-request")],
         lines,
     )
+
+
+def _short(scene: Scene, attempt: Attempt) -> bool:
+    """Whether prompt and max_new_tokens together fit the context, as far as both are known."""
+    detail = attempt.received.detail if attempt.received is not None else {}
+    limit = next((f.detail.get("context_len") for f in scene.life.of(Event.SERVER_CAPACITY)), None)
+    prompt = detail.get("prompt_ids")
+    return limit is not None and prompt is not None and prompt + (detail.get("max_new_tokens") or 0) < limit
 
 
 def _failed(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -210,6 +231,48 @@ def _stats(scene: Scene, attempt: Attempt) -> Finding | None:
     return None
 
 
+def _sampled(scene: Scene, attempt: Attempt) -> Finding | None:
+    """With n > 1 every sample gets a rid of its own: the rids of `Receive` never finish (0.3.6 to 0.5.23)."""
+    record = attempt.received
+    if record is None or (record.detail.get("n") or 1) < 2:
+        return None
+    samples = [
+        a.finish
+        for a in scene.attempts
+        if a.received is None
+        and a.finish is not None
+        and a.order > attempt.order
+        and all(a.finish.detail.get(k) == record.detail.get(k) for k in ("n", "stream", "max_new_tokens"))
+    ]
+    if not samples:
+        return None
+    text = f"It asked for n={record.detail['n']} samples, which SGLang answers under rids of their own."
+    aborted = [s for s in samples if s.finish_type == "abort"]
+    if aborted:
+        names = ("finished", "explicit-abort", "client-disconnect")
+        return undecided(text, [(n, "which sample's rid belongs to it") for n in names], [record, aborted[0]])
+    return Finding("finished", "likely", text, [record, samples[0]], stage="finished", status="finished")
+
+
+def _batch(scene: Scene, attempt: Attempt) -> Finding | None:
+    """A batch is one HTTP request: when its client leaves, the line names only the first member."""
+    rids = attempt.received.detail.get("batch", ()) if attempt.received is not None else ()
+    for other in scene.attempts:
+        if other is attempt or other.rid not in rids or not _same_record(other, attempt):
+            continue
+        gone = other.of(Event.CLIENT_DISCONNECTED)
+        if gone:
+            text = f"Its batch's connection was closed; the line names {other.rid!r}, the batch's first member."
+            return Finding("client-disconnect", "proven", text, [*_begin(attempt), gone[0]])
+    return None
+
+
+def _same_record(one: Attempt, other: Attempt) -> bool:
+    """Whether one `Receive` began both."""
+    a, b = one.received, other.received
+    return a is not None and b is not None and (a.source, a.line) == (b.source, b.line)
+
+
 def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
     """The first batch line that has no room for it: what ran and waited then is accounted for by other requests."""
     if attempt.received is None:
@@ -219,10 +282,10 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
         if order <= attempt.order:
             continue
         if previous is not None and fact.running is not None and fact.queued is not None and fact.at is not None:
-            inside = fact.running + fact.queued
             fresh = _received_between(scene, previous, order)
             admitted = fact.detail.get("new_seq") or 0
-            if admitted <= fresh and _surely_alive(scene, order, fact.at) >= inside:
+            born = previous if admitted else order
+            if admitted <= fresh and _surely_alive(scene, born, order, fact.at) >= fact.running + fact.queued:
                 return fact
         previous = order
     return None
@@ -232,14 +295,15 @@ def _received_between(scene: Scene, start: int, end: int) -> int:
     return sum(1 for a in scene.attempts if a.received is not None and start < a.order < end)
 
 
-def _surely_alive(scene: Scene, order: int, at: float) -> int:
-    """Attempts in flight at a place that were so some time before and stayed so some time after."""
+def _surely_alive(scene: Scene, born: int, order: int, at: float) -> int:
+    """Attempts in flight at a place that were received before another and stayed for some time after it."""
     return sum(
         1
         for a in scene.attempts
         if a.received is not None
         and a.finish_order is not None
-        and a.order < order < a.finish_order
+        and a.order < born
+        and order < a.finish_order
         and (a.ended_at or 0.0) >= at + _MARGIN
     )
 
@@ -249,6 +313,11 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     end = deaths.death(scene)
     if end is None or end.order < attempt.order:
         return None
+    later = _next_turn(scene, attempt, end.order)
+    if attempt.stream and later is not None:
+        text = f"A stream in flight when {end.summary}; its session's next turn had come, so its client may have left."
+        names = ("client-disconnect", end.cause)
+        return undecided(text, [(n, "the client's log") for n in names], [*_begin(attempt), *_begin(later)])
     if end.cause == "server-shutdown" and not _cut_by_shutdown(scene, attempt, end):
         return None
     finding = Finding(
@@ -265,6 +334,17 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     return finding
 
 
+def _next_turn(scene: Scene, attempt: Attempt, before: int) -> Attempt | None:
+    """The turn that follows an unfinished one in a streaming session, whose turns come one after the other."""
+    if attempt.session_id is None or attempt.parent_rid is not None:
+        return None
+    for turn in scene.sessions[attempt.session_id]:
+        record = turn.received
+        if record is not None and attempt.order < turn.order < before:
+            return None if turn.parent_rid is not None or record.detail.get("replace") else turn
+    return None
+
+
 def _cut_by_shutdown(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
     """Whether a shutdown cut it: the processes were ended, or the drain still listed it and is to be believed."""
     if any(f.event is Event.PROCESS_EXITED for f in end.evidence) or end.evidence[0].detail.get("forced"):
@@ -278,7 +358,7 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
         return _in_flight(scene, attempt)
     lines = [*_begin(attempt), *([gone] if gone is not None else [])]
     proof = "a later batch line has no room for it" if gone is not None else "the drain no longer lists it"
-    if attempt.stream:
+    if attempt.stream and not scene.hides_finishes:
         finding = Finding(
             "client-disconnect",
             "likely",

@@ -113,6 +113,7 @@ class Verdict(_Model):
     schema_version: Literal[1] = 1
     rid: str
     matched_by: str = "rid"
+    members: list[str] = Field(default=[], description="the rids that SGLang made of this one, for a whole batch")
     status: Status
     cause: str
     title: str
@@ -171,6 +172,7 @@ class RequestRow(_Model):
     actor: str
     effects: list[str] = []
     synthetic: bool = False
+    members: list[str] = Field(default=[], description="as in a verdict; such a row is left out of the totals")
     session_id: str | None = None
     times: Times
     chain: list[str] = []

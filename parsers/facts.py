@@ -9,7 +9,7 @@ from typing import Any
 from sglang_lifecycle.parsers import literals
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.patterns import Pattern, table
-from sglang_lifecycle.parsers.requestlog import RequestRecord
+from sglang_lifecycle.parsers.requestlog import OPENING, RequestRecord, Size
 
 _COLUMNS = frozenset("rid session_id parent_rid".split())
 _INTEGERS = frozenset(
@@ -189,6 +189,10 @@ def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:
         detail["opening"] = obj["text"]
     elif obj.get("input_ids") == [0]:
         detail["opening"] = "[0]"
+    if isinstance(obj.get("input_ids"), Size):
+        detail["prompt_ids"] = int(obj["input_ids"])
+    elif isinstance(obj.get("text"), str) and len(obj["text"]) < OPENING - 1:
+        detail["prompt_ids"] = len(obj["text"].encode()) + 1  # no token is shorter than a byte; one may begin the text
     if isinstance(obj.get("bootstrap_room"), int):
         fact.room = obj["bootstrap_room"]
     if record.cut:

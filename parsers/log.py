@@ -26,11 +26,12 @@ _TICK = 1 << 22  # bytes between two calls of a progress function
 class _Line:
     """One physical line."""
 
-    __slots__ = ("length", "number", "offset", "text")
+    __slots__ = ("ending", "length", "number", "offset", "text")
 
     def __init__(self, number: int, offset: int, raw: bytes) -> None:
         self.number, self.offset, self.length = number, offset, len(raw)
         self.text = raw.rstrip(b"\r\n").decode("utf-8", "replace")
+        self.ending = "\r\n" if raw.endswith(b"\r\n") else "\n"
 
 
 class _Reader:
@@ -192,11 +193,14 @@ class _Reader:
         pattern, head, lines = self._raw
         lines.append(line)
         if pattern.closes.search(line.text):
-            message = "\n".join([head.message, *(held.text for held in lines[1:])])
+            texts = [head.message, *(held.text for held in lines[1:])]
+            message = "".join(a + b.ending for a, b in zip(texts, lines, strict=True)).removesuffix(line.ending)
             found = self.table.find(message)
             if found is not None:
                 self._raw = None
-                self._known(found[0], facts.from_pattern(*found, self._blank(lines, head, tainted=True)))
+                fact = facts.from_pattern(*found, self._blank(lines, head, tainted=True))
+                fact.detail["raw"] = True
+                self._known(found[0], fact)
                 return
         if len(lines) > _RAW_LINES or line.offset - lines[0].offset > _RAW_BYTES:
             self._give_up_raw()

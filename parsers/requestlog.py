@@ -41,7 +41,7 @@ META_FIELDS = frozenset(
     "request_finished_ts".split()
 )
 SAMPLING_FIELDS = frozenset("n max_new_tokens json_schema regex ebnf structural_tag".split())
-_OPENING = 80  # characters of a prompt that are kept in memory, to tell warm-up and health checks
+OPENING = 80  # characters of a prompt that are kept in memory, to tell warm-up and health checks
 
 
 @dataclass(slots=True)
@@ -121,12 +121,31 @@ def _read_obj(message: str, start: int, record: RequestRecord, names: list[str])
 
 
 def _field(name: str, message: str, start: int, end: int) -> Any:
-    if name in ("text", "input_ids"):  # payload: its opening is enough
-        if end - start <= _OPENING:
-            return literals.value(message[start:end])
-        return None if name == "input_ids" else message[start + 1 : start + _OPENING]
+    if name in ("text", "input_ids"):  # payload: its opening and its size are enough
+        return _payload(name, message, start, end)
     parsed = literals.value(message[start:end])
     return _sampling(parsed) if name == "sampling_params" else parsed
+
+
+def _payload(name: str, message: str, start: int, end: int) -> Any:
+    """The opening of a prompt, or `Size` of one; of a prompt that the level cut short neither is known."""
+    if message.startswith("None", start):
+        return None
+    if " ... " in message[start:end] and _CUT_VALUE.search(message, start, end):
+        return None
+    if message[start] == "[" and (name == "text" or message.startswith("[[", start)):
+        return None  # a batch: the prompts of several
+    if name == "input_ids":
+        ids = message.count(",", start, end) + 1
+        return [0] if message[start:end] == "[0]" else Size(ids)
+    return message[start + 1 : min(end - 1, start + OPENING)] if end - start > 1 else ""
+
+
+_CUT_VALUE = re.compile(r"""['"\]] \.\.\. ['"\[]""")
+
+
+class Size(int):
+    """How many tokens a prompt has, where the prompt itself is not kept."""
 
 
 def _sampling(params: Any) -> Any:
@@ -172,9 +191,10 @@ def _read_json(message: str) -> RequestRecord | None:
     record = RequestRecord(data["event"], data.get("rid", obj.get("rid")), timestamp=data.get("timestamp"))
     record.obj = {k: v for k, v in obj.items() if k in OBJ_FIELDS and k != "rid"}
     if isinstance(record.obj.get("text"), str):
-        record.obj["text"] = record.obj["text"][:_OPENING]
-    if isinstance(ids := record.obj.get("input_ids"), list) and len(ids) > 1:
-        record.obj["input_ids"] = None
+        record.obj["text"] = record.obj["text"][:OPENING]
+    if isinstance(ids := record.obj.get("input_ids"), list) and ids != [0]:
+        known = all(isinstance(i, int) for i in ids)
+        record.obj["input_ids"] = Size(len(ids)) if known else None
     if "sampling_params" in record.obj:
         record.obj["sampling_params"] = _sampling(record.obj["sampling_params"])
     names = list(obj)
