@@ -77,7 +77,7 @@ class _Matcher:
         attempt = self.at_receive.get(id(fact))
         if attempt is None:
             return
-        if attempt.finish is None:
+        if attempt.finish is None and (fact.detail.get("n") or 1) == 1:
             self.silent.append(attempt)
             del self.silent[:-256]
         if attempt.stream:
@@ -136,7 +136,8 @@ class _Matcher:
             self.streams.popleft()[1].access = fact
             return
         silent = self._newest_silent(fact) if status >= 400 else None
-        if silent is not None and silent.access is None:
+        native = str(fact.detail["path"]).startswith("/generate")
+        if silent is not None and silent.access is None and not (native and silent.openai is not None):
             silent.access = fact
         else:
             self.left.unclaimed.append((order, fact))

@@ -19,9 +19,7 @@ _MARGIN = 0.6  # seconds by which log lines may lead or trail what the engine's 
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """What ended an attempt without a `Finish`, or that nothing shows its end."""
-    for rule in (
-        _twin, _disconnected, _refused, _api_error, _failed, _outputs, _overwritten, _stats, _sampled, _batch
-    ):  # fmt: skip
+    for rule in _BY_LINES:
         finding = rule(scene, attempt)
         if finding is not None:
             return finding
@@ -112,9 +110,15 @@ def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
     if not rejected:
         return None
     finding = outcomes.by_message(scene, attempt, rejected[0])
+    finding.missing.append("its Finish: a refused request waits in the queue, where something else may have ended it")
+    if attempt.received is not None and not scene.hides_finishes:
+        text = f"Refused on arrival ({finding.cause}); the answer waits in the queue, and no Finish shows its delivery."
+        names = [(finding.cause, "its Finish"), ("client-disconnect", "the client's log: did it leave before the answer?")]
+        unsure = undecided(text, names, finding.evidence)
+        unsure.chain, unsure.missing, unsure.stage = finding.chain, finding.missing, finding.stage
+        return unsure
     if finding.confidence == "proven":
         finding.confidence = "likely"
-    finding.missing.append("its Finish: a refused request waits in the queue, where something else may have ended it")
     return finding
 
 
@@ -407,3 +411,9 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
     if attempt.stream or attempt.openai is not None:
         finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
     return finding
+
+
+_BY_LINES = (
+    _twin, _disconnected, _refused, _sampled, _api_error, _failed, _outputs, _overwritten, _stats, _batch
+)  # fmt: skip
+"""What is asked first: the lines that name a request, or that are its by their place."""
