@@ -1,6 +1,6 @@
 """Does the reference scheduler do what SGLang did? Replays recorded sequences and compares every outcome field.
 
-`python -m sglang_lifecycle.replay.conformance FILE...` prints the report and exits with 1 where something differs.
+`python -m sglang_lifecycle.replay.conformance FILE...` prints the report.
 """
 
 from __future__ import annotations
@@ -160,8 +160,12 @@ def _short(value: Any) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the files named and print the report; return the exit code."""
-    report = check(arguments)
+    """Check the files named and print the report; return 1 where something differs, 2 where an input is bad."""
+    try:
+        report = check(arguments)
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
     print("\n".join(report.lines()))
     return 0 if report.agrees else 1
 

@@ -11,8 +11,9 @@ import re
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from sglang_lifecycle.replay.journal import SCHEDULER
+
 OLD_SESSION_LOGGER = "sglang.srt.managers.session_controller"
-SCHEDULER_LOGGER = "sglang.srt.managers.scheduler"
 
 
 class LastRequest(Enum):
@@ -32,7 +33,7 @@ class Profile:
     recorded: tuple[str, ...]
     """Releases whose recorded behaviour this profile reproduces."""
 
-    session_logger: str = SCHEDULER_LOGGER
+    session_logger: str = SCHEDULER
     """Logger of the session lines: the scheduler up to 0.5.9, `managers/session_controller.py` in 0.5.10, then
     `session/session_controller.py`."""
     session_request_crash: str | None = None

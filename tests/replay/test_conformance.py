@@ -219,3 +219,5 @@ def test_module_prints_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[
     transcript = named("0.5.18", "abort_all")
     transcript["ops"][0]["outcome"]["logs"] = [["root", "INFO", "x"]]
     assert main([str(write(tmp_path, transcript))]) == 1
+    assert main([str(tmp_path / "absent.json")]) == 2
+    assert "absent.json" in capsys.readouterr().err

@@ -26,7 +26,7 @@ from sglang_lifecycle.replay.requests import FinishReason, Request
 from sglang_lifecycle.replay.transcripts import apply
 
 SESSIONS = ("s1", "s2")
-STEMS = ("a", "a1", "b")
+STEMS = ("a", "a1", "ba")
 WAITING = 1.0
 RUNNING = 2.0
 
@@ -142,7 +142,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.do("arrive", rid=rid, len=length, max_new_tokens=limit, priority=priority, session=params)
 
     @alive
-    @rule(rid=st.sampled_from(["", "a", "a1", "a-", "b-1", "c"]))
+    @rule(rid=st.sampled_from(["", "a", "a1", "a-", "ba", "c"]))
     def abort(self, rid: str) -> None:
         self.abort_and_compare({"op": "abort", "rid": rid}, rid)
 
@@ -310,6 +310,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert not session.streaming or len(session.nodes) <= 1
             for rid, node in session.nodes.items():
                 assert node.request.rid == rid
+                assert all(session.nodes[child.request.rid] is child for child in node.children)
                 seen = {id(node)}
                 while node.parent is not None:
                     assert sum(child is node for child in node.parent.children) == 1
