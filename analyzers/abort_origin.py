@@ -167,8 +167,7 @@ def _aborts_near(scene: Scene, members: Sequence[Attempt]) -> list[Call]:
     born = max((a.order for a in members if a.received is not None), default=-1)
     known = [a.order for a in members if a.received is not None]
     first = min(known, default=-1)
-    later = [c for c in calls if c.order > (born if len(members) == 1 else first)]
-    return later
+    return [c for c in calls if c.order > (born if len(members) == 1 else first)]
 
 
 def _used_before(scene: Scene, calls: Sequence[Call], members: Sequence[Attempt]) -> list[Call]:

@@ -42,11 +42,15 @@ def death(scene: Scene) -> Death | None:
     crash = _first_crash(facts)
     exited = next(((o, f) for o, f in facts if f.event is Event.PROCESS_EXITED), None)
     quit_ = next(((o, f) for o, f in facts if f.event is Event.PROCESS_SIGQUIT), None)
+    fatal = next(((o, f) for o, f in facts if f.event is Event.PROCESS_FATAL), None)
     term = next(((o, f) for o, f in facts if f.event is Event.SERVER_SIGTERM), None)
     if fired is not None and (crash is None or fired[0] < crash[0]):
         return _watchdog(scene, *fired)
     if crash is not None and (exited is None or crash[0] <= exited[0] or exited[1].detail.get("exit_code") == -3):
         return _crashed(scene, *crash)
+    if fatal is not None and (exited is None or fatal[0] < exited[0]):
+        text = f"a process died inside native code: {fatal[1].detail.get('error', '')[:120]}"
+        return Death("process-killed", fatal[0], text, [fatal[1]])
     if exited is not None:
         return _exited(scene, *exited, term=term)
     if quit_ is not None:
@@ -67,7 +71,7 @@ def _watchdog(scene: Scene, order: int, fact: Fact) -> Death:
     text = (
         f"the watchdog killed the server: a batch did not finish within {limit:g} s" if limit else "the watchdog fired"
     )
-    dumped = [f for f in scene.life.of(Event.WATCHDOG_DUMPED)]
+    dumped = list(scene.life.of(Event.WATCHDOG_DUMPED))
     return Death("watchdog-timeout", order, text, [fact, *dumped[:1]])
 
 
@@ -148,8 +152,7 @@ class ServerHappening:
 def happenings(incident: Incident) -> Iterator[ServerHappening]:
     """What happened to the servers of an incident, in the order of each server's lines."""
     for scene in incident.scenes:
-        for event in _calls(scene):
-            yield event
+        yield from _calls(scene)
         for fact in scene.life.of(Event.SERVER_HEALTH_FAILED)[:1]:
             seconds = fact.detail.get("seconds")
             yield ServerHappening(

@@ -91,7 +91,7 @@ def _of_fields(fields: tuple[str, ...]) -> frozenset[str]:
         ranges = _fields().get(name)
         if ranges is not None and possible & ranges:
             possible = possible & ranges
-    if _WHOLE <= set(fields):
+    if set(fields) >= _WHOLE:
         absent = [ranges for name, ranges in _fields().items() if "." not in name and name not in fields]
         possible = possible.difference(*absent) or possible
     return possible

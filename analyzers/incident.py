@@ -53,6 +53,8 @@ class Scene:
     calls: list[Call] = field(default_factory=list)
     batches: list[tuple[int, Fact]] = field(default_factory=list)
     responses: responses.Responses = field(default_factory=responses.Responses)
+    others: list[Scene] = field(default_factory=list)
+    """The scenes of the other lives and servers of the incident."""
 
     @cached_property
     def places(self) -> dict[int, int]:
@@ -133,6 +135,8 @@ class Incident:
         self.evidence = evidence
         told = fingerprint.told(version) if version else None
         self.scenes = [self._scene(life, told) for life in lives.lives(evidence.facts)]
+        for scene in self.scenes:
+            scene.others = [s for s in self.scenes if s is not scene]
         self.by_rid: dict[str, list[tuple[Scene, Attempt]]] = {}
         for scene in self.scenes:
             for attempt in scene.attempts:

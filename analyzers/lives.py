@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from os.path import commonpath
 
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _PROCESS_EVENTS = frozenset({
     Event.BATCH_PREFILL, Event.BATCH_DECODE, Event.SERVER_ARGS, Event.SERVER_READY, Event.SERVER_CAPACITY,
     Event.SERVER_STARTED, Event.PROCESS_CRASHED, Event.PROCESS_EXITED, Event.PD_FAILED, Event.KV_RETRACTED,
-    Event.WATCHDOG_FIRED,
+    Event.WATCHDOG_FIRED, Event.PROCESS_FATAL,
 })  # fmt: skip
 DEATHS = frozenset({
     Event.PROCESS_CRASHED, Event.PROCESS_EXITED, Event.PROCESS_SIGQUIT, Event.WATCHDOG_FIRED, Event.SERVER_SIGTERM,
+    Event.PROCESS_FATAL,
 })  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def _servers(facts: Sequence[Fact]) -> dict[str, list[Fact]]:
 def _nearest(source: str, servers: Sequence[str]) -> str:
     if source in servers:
         return source
-    return max(servers, key=lambda server: len(os.path.commonprefix([source, server])))
+    return max(servers, key=lambda server: len(commonpath([source, server])))
 
 
 def _merge(facts: Sequence[Fact]) -> list[Fact]:

@@ -173,7 +173,8 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         return Finding("kv-out-of-memory", "proven", PLAIN["kv_oom_last"].summary, [said], stage="running")
     text = said.detail.get("reason") or said.finish_message or str(said.detail.get("exception") or "")
     reason = next((kind for needle, kind in _REASONS if needle in text), "")
-    bootstrap = "bootstrap" in (said.pattern or said.message_id or "") or "handshake" in (said.pattern or "")
+    said_by = said.detail.get("failed") or said.pattern or said.message_id or ""
+    bootstrap = "bootstrap" in said_by or "handshake" in said_by
     cause = "pd-bootstrap-failed" if bootstrap or "Bootstrapping" in text else "pd-transfer-failed"
     stage = "bootstrap" if cause == "pd-bootstrap-failed" else "transfer"
     short = text.split("\n")[0][:160]
@@ -199,4 +200,22 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         what = "Prefill and decode never met" if cause == "pd-bootstrap-failed" else "The KV transfer failed"
         finding = Finding(cause, "proven" if text else "likely", f"{what}{': ' + short if short else '.'}", [said])
     finding.stage = stage
+    if said.room is not None:
+        _join(scene, said, finding)
     return finding
+
+
+def _join(scene: Scene, said: Fact, finding: Finding) -> None:
+    """What the other side's log says of the same bootstrap room: the side that holds the cause goes into the chain."""
+    for other in scene.others:
+        for fact in other.life.of(Event.PD_FAILED):
+            text = str(fact.detail.get("reason") or fact.detail.get("exception") or "")
+            if fact.room == said.room and not text.startswith("Aborted by"):
+                cause = "pd-bootstrap-failed" if fact.detail.get("place") == "bootstrap" else "pd-transfer-failed"
+                what = (
+                    f"the other side failed in room {said.room}: {text.splitlines()[0][:120] if text else 'no reason'}"
+                )
+                finding.chain.append(Cause(cause, what, [fact], rid=fact.rid))
+                if finding.cause == "not-established":
+                    finding.candidates.insert(0, (cause, "the order of both sides' lines"))
+                return

@@ -14,6 +14,7 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _REFUSED_WITHIN = 2.0  # seconds from `Receive` to the status of a request that the API server refuses
 _POLL = 3.0  # seconds: no connection is looked at sooner (SGLANG_REQUEST_STATE_WAIT_TIMEOUT, 4 s by default)
+_SCHEDULED_WITHIN = 10.0  # seconds within which an idle scheduler forms a batch of what it gets
 _MARGIN = 0.6  # seconds by which log lines may lead or trail what the engine's counters say
 
 
@@ -113,7 +114,10 @@ def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
     finding.missing.append("its Finish: a refused request waits in the queue, where something else may have ended it")
     if attempt.received is not None and not scene.hides_finishes:
         text = f"Refused on arrival ({finding.cause}); the answer waits in the queue, and no Finish shows its delivery."
-        names = [(finding.cause, "its Finish"), ("client-disconnect", "the client's log: did it leave before the answer?")]
+        names = [
+            (finding.cause, "its Finish"),
+            ("client-disconnect", "the client's log: did it leave before the answer?"),
+        ]
         unsure = undecided(text, names, finding.evidence)
         unsure.chain, unsure.missing, unsure.stage = finding.chain, finding.missing, finding.stage
         return unsure
@@ -174,9 +178,44 @@ def _short(scene: Scene, attempt: Attempt) -> bool:
     return limit is not None and prompt is not None and prompt + (detail.get("max_new_tokens") or 0) < limit
 
 
+def _dumped(scene: Scene, attempt: Attempt) -> Finding | None:
+    """Named in the batch that a watchdog dumped before it killed the server: it was running then."""
+    end = deaths.death(scene)
+    dumps = [f for f in (*attempt.facts, *attempt.forged) if f.event is Event.WATCHDOG_DUMPED]
+    if end is None or end.cause != "watchdog-timeout" or not dumps:
+        return None
+    text = f"It was in the batch that did not finish: {end.summary}."
+    return Finding("watchdog-timeout", "likely", text, [*_begin(attempt), *end.evidence[:1], dumps[0]], stage="running")
+
+
+def _keyed(scene: Scene, attempt: Attempt) -> Finding | None:
+    """The missing key of a state table: the process had forgotten it, or it had never been there."""
+    keyed = [f for f in attempt.of(Event.PROCESS_CRASHED, Event.HTTP_EXCEPTION) if "rids" in f.detail]
+    if not keyed:
+        return None
+    if keyed[0].event is Event.PROCESS_CRASHED:
+        text = f"The {keyed[0].detail.get('name')} no longer knew it and went down with it."
+        finding = Finding("scheduler-crash", "likely", text, keyed[:1])
+        earlier = _overwritten_twin(scene, attempt)
+        if earlier is not None:
+            twin = "a request with the same rid was open when it came: two shared one state"
+            finding.chain.append(Cause("duplicate-rid", twin, [*_begin(earlier), *_begin(attempt)], rid=attempt.rid))
+        return finding
+    text = "The API server had already dropped its state when its handler looked for it."
+    return Finding("output-lost", "likely", text, keyed[:1], candidates=[("finished-undelivered", "its Finish")])
+
+
+def _overwritten_twin(scene: Scene, attempt: Attempt) -> Attempt | None:
+    """An attempt of the same rid that was open when this one came and that it displaced (to 0.5.9)."""
+    if scene.release.within("0.5.10"):
+        return None
+    return next((a for a in scene.attempts if a.rid == attempt.rid and a.overwritten and a is not attempt), None)
+
+
 def _failed(scene: Scene, attempt: Attempt) -> Finding | None:
     """A line of the disaggregation, encoder or memory code names it."""
     lines = attempt.of(Event.PD_FAILED, Event.EPD_FAILED, Event.KV_ABORTED)
+    lines += [f for f in attempt.of(Event.HTTP_EXCEPTION) if "failed" in f.detail]
     return outcomes.failure(scene, attempt, lines[0]) if lines else None
 
 
@@ -191,6 +230,12 @@ def _outputs(scene: Scene, attempt: Attempt) -> Finding | None:
     lines = attempt.of(Event.OUTPUT_UNDELIVERABLE, Event.ABORT_UNKNOWN_RID)
     if not lines:
         return None
+    earlier = _overwritten_twin(scene, attempt)
+    if earlier is not None:
+        text = "Two requests with this rid were open at once; the outputs of both went to one, then to nobody."
+        finding = Finding("duplicate-rid", "likely", text, [*_begin(earlier), *_begin(attempt), lines[0]])
+        finding.candidates.append(("client-disconnect", "the client's log: did the first one leave before the second?"))
+        return finding
     outputs = attempt.of(Event.OUTPUT_UNDELIVERABLE)
     zombie = len(outputs) > 1
     text = (
@@ -317,6 +362,10 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     end = deaths.death(scene)
     if end is None or end.order < attempt.order:
         return None
+    if _never_scheduled(scene, attempt, end):
+        text = "Received by an idle server and never scheduled, long before the server died; no line says why."
+        causes = ("client-disconnect", "input-too-long", end.cause)
+        return undecided(text, [(c, "the client's log, and --log-level debug") for c in causes], _begin(attempt))
     later = _next_turn(scene, attempt, end.order)
     if attempt.stream and later is not None:
         text = f"A stream in flight when {end.summary}; its session's next turn had come, so its client may have left."
@@ -336,6 +385,14 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     if finding.confidence == "likely":
         finding.candidates.append(("client-disconnect", "the client's log: a stream that was left writes no line"))
     return finding
+
+
+def _never_scheduled(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
+    """Whether no batch was formed between a request's arrival at an idle server and the server's death."""
+    start = attempt.received_at
+    if start is None or end.at is None or end.at - start < _SCHEDULED_WITHIN:
+        return False
+    return not any(attempt.order < order for order, _ in scene.batches) and not scene.open_at(attempt.order)
 
 
 def _next_turn(scene: Scene, attempt: Attempt, before: int) -> Attempt | None:
@@ -373,10 +430,7 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
         finding.stage = _stage(scene, attempt) or "unknown"
         finding.candidates.append(("finished", "SGLANG_LOG_REQUEST_EXCEEDED_MS: it hides the Finish of fast requests"))
         return finding
-    if _answered(scene, attempt):
-        names = ("finished", "client-disconnect")
-    else:
-        names = ("client-disconnect", "finished")
+    names = ("finished", "client-disconnect") if _answered(scene, attempt) else ("client-disconnect", "finished")
     extra = () if attempt.openai is not None else ("explicit-abort", "running-timeout", "waiting-timeout")
     return undecided(
         f"It left the engine ({proof}), and no Finish says how.",
@@ -414,6 +468,6 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
 
 
 _BY_LINES = (
-    _twin, _disconnected, _refused, _sampled, _api_error, _failed, _outputs, _overwritten, _stats, _batch
+    _twin, _disconnected, _dumped, _keyed, _refused, _sampled, _api_error, _failed, _outputs, _overwritten, _stats, _batch
 )  # fmt: skip
 """What is asked first: the lines that name a request, or that are its by their place."""

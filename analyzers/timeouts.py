@@ -89,7 +89,8 @@ def _too_short(scene: Scene, attempt: Attempt, roots: list[Attempt], message_id:
 
 
 def _collision(attempt: Attempt, root: Attempt, message_id: str, stage: str) -> Finding:
-    assert attempt.finish is not None and root.finish is not None
+    assert attempt.finish is not None
+    assert root.finish is not None
     kind = "waiting" if message_id == "waiting_timeout" else "running"
     mine, limit = spent(attempt, message_id), spent(root, message_id)
     lengths = f" after {mine:.1f} s, where {root.rid!r} had {limit:.1f} s" if mine and limit else ""

@@ -69,6 +69,7 @@ class Event(StrEnum):
     SERVER_DUMPED = "server.dumped"
     PROCESS_CRASHED = "process.crashed"
     PROCESS_EXITED = "process.exited"
+    PROCESS_FATAL = "process.fatal"  # died inside native code
     PROCESS_SIGQUIT = "process.sigquit"
     PROCESS_TREE_KILLED = "process.tree_killed"
     WATCHDOG_DUMPED = "watchdog.dumped"

@@ -37,6 +37,9 @@ _SHAPES = {
 }
 _FRAME = re.compile(r'^\s+File "[^"]*", line \d+, in (\S+)')
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
+_GROUP_ART = re.compile(r"^[ ]*[|+][-| +]*(?=\S)|^  [|] ")  # how Python draws exception groups
+_MISSING_KEY = re.compile(r"KeyError: (.+)")
+_HTTP_EXCEPTION = re.compile(r"[\w.]*HTTPException: (?:\d{3}: )?(.*)", re.DOTALL)
 _REQ_IN_DUMP = re.compile(r"\bReq\(rid=([^\s,()]+)")
 
 
@@ -154,18 +157,36 @@ def note_message(fact: Fact, text: str) -> None:
 
 def note_tail(fact: Fact, tail: list[str]) -> None:
     """What the lines after a record's first line add: the exception, the innermost calls, the requests in a dump."""
+    tail = [_GROUP_ART.sub("", line) for line in tail]
     frames = [m[1] for line in tail if (m := _FRAME.match(line))]
     if frames:
         fact.detail["frames"] = frames[-8:]
     exceptions = [line for line in tail if _EXCEPTION.match(line) and not line.startswith("Traceback")]
     if exceptions:
         fact.detail["exception"] = exceptions[-1][:400]
+        _note_exception(fact, exceptions[-1], tail)
     if fact.event in (Event.WATCHDOG_DUMPED, Event.WATCHDOG_FIRED):
         text = fact.detail.get("error", "") + "\n".join(tail)
         rids = list(dict.fromkeys(_REQ_IN_DUMP.findall(text)))
         if rids:
             fact.detail["rids"] = rids
             fact.tainted = True  # the dump prints prompts and rids as they are
+
+
+def _note_exception(fact: Fact, exception: str, tail: list[str]) -> None:
+    """What an exception's text names: a rid as the missing key of a state table, or a failed transfer."""
+    key = _MISSING_KEY.fullmatch(exception)
+    if key is not None and any(table in line for line in tail for table in ("rid_to_state[", "decode_status[")):
+        rid = literals.string(key[1])
+        if rid is not None:
+            fact.detail["rids"] = [rid]
+        return
+    inner = _HTTP_EXCEPTION.fullmatch(exception)
+    found = table().find(inner[1]) if inner is not None else None
+    if found is not None and found[0].event is Event.PD_FAILED:
+        event, pattern, tainted = fact.event, fact.pattern, fact.tainted
+        from_pattern(found[0], found[1], fact)
+        fact.detail["failed"], fact.event, fact.pattern, fact.tainted = found[0].id, event, pattern, tainted
 
 
 def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:

@@ -74,7 +74,7 @@ class _Reader:
             if self.table.may_be_bare(line.text):
                 bare = self.prefix.bare(line.text)
                 found = self.table.find(bare.message)
-                if found is not None and found[0].bare and not self._inside_traceback(found[0]):
+                if found is not None and found[0].may_be_bare and not self._inside_traceback(found[0]):
                     self._record([line], bare, tainted, may_open)
                     return
             self._continuation(line)
@@ -185,8 +185,7 @@ class _Reader:
         if self._tail is not None:
             fact, tail = self._tail
             self._tail = None
-            if tail:
-                facts.note_tail(fact, tail)
+            facts.note_tail(fact, tail)
 
     def _continue_raw(self, line: _Line) -> None:
         assert self._raw is not None

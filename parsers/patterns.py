@@ -35,7 +35,7 @@ class Pattern:
     closer: str = ""
     openers: tuple[str, ...] = ()
     open_ended: bool = False
-    bare: bool = False
+    bare: bool | None = None
     tail: bool = False
     detail: dict[str, Any] = field(default_factory=dict)
 
@@ -43,6 +43,11 @@ class Pattern:
     def compiled(self) -> re.Pattern[str]:
         """The whole-message expression."""
         return re.compile(self.regex, re.DOTALL)
+
+    @property
+    def may_be_bare(self) -> bool:
+        """Whether a line without prefix is read as this."""
+        return bool(self.head) if self.bare is None else self.bare
 
     @cached_property
     def closes(self) -> re.Pattern[str]:
@@ -80,7 +85,7 @@ class Table:
             if pattern.raw:
                 for opener in pattern.openers or (pattern.head,):
                     self._openers.setdefault(opener[:_KEY], []).append((opener, pattern))
-        self._bare = tuple(p.head or p.within for p in lines if p.bare)
+        self._bare = tuple(p.within for p in lines if p.bare and p.within)
 
     def find(self, message: str) -> tuple[Pattern, re.Match[str]] | None:
         """The pattern that the whole of `message` fits, with its match."""
@@ -106,8 +111,8 @@ class Table:
         return best
 
     def may_be_bare(self, line: str) -> bool:
-        """Whether a line without any prefix can be a record of its own."""
-        return any(text in line for text in self._bare)
+        """Whether a line without any prefix can be a record of its own: a first, cheap look."""
+        return line[:_KEY] in self._by_key or any(text in line for text in self._bare)
 
     def message(self, text: str) -> tuple[Message, re.Match[str]] | None:
         """The known text of a finish reason or an API error that `text` is."""
