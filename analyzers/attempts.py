@@ -83,6 +83,12 @@ class Attempt:
         return min(at, finish.at)
 
     @property
+    def latest_arrival(self) -> float | None:
+        """The latest time at which its `Receive` can have been written, UTC epoch seconds."""
+        record = self.received
+        return record.at + (record.at_error or 0.0) if record is not None and record.at is not None else None
+
+    @property
     def ended_at(self) -> float | None:
         """When its `Finish` was written, UTC epoch seconds."""
         return self.finish.at if self.finish is not None else None

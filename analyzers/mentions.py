@@ -25,6 +25,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding | None:
 
 
 def begin(attempt: Attempt) -> list[Fact]:
+    """The record that began it, where there is one."""
     return [attempt.received] if attempt.received is not None else []
 
 

@@ -85,10 +85,9 @@ class _Matcher:
 
     def _newest_silent(self, fact: Fact) -> Attempt | None:
         for attempt in reversed(self.silent):
-            record, at = attempt.received, fact.at
-            if record is not None and record.at is not None and at is not None:
-                if at - record.at - (record.at_error or 0.0) > _ERROR_WINDOW:
-                    return None
+            latest = attempt.latest_arrival
+            if latest is not None and fact.at is not None and fact.at - latest > _ERROR_WINDOW:
+                return None
             if not attempt.errors and not attempt.of(Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED):
                 return attempt
         return None

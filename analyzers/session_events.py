@@ -77,6 +77,6 @@ def _server_end(found: Sequence[Happening], end: int | None, scene: Scene) -> li
     return [Happening("server-ended", max(end, opened), fact.at, evidence=[fact])]
 
 
-def opened_as(facts: Iterable[Fact]) -> bool | None:
-    """Whether a session streams, where its own lines tell."""
-    return True if any(fact.event in _STREAMING for fact in facts) else None
+def streams(facts: Iterable[Fact]) -> bool:
+    """Whether a session's own lines show that it streams."""
+    return any(fact.event in _STREAMING for fact in facts)

@@ -6,320 +6,23 @@ first, then the death of the server, then what the batch lines say of who was st
 
 from __future__ import annotations
 
-from sglang_lifecycle.analyzers import deaths, outcomes
+from sglang_lifecycle.analyzers import deaths, mentions
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.finding import Finding, undecided
 from sglang_lifecycle.analyzers.incident import Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
-_REFUSED_WITHIN = 2.0  # seconds from `Receive` to the status of a request that the API server refuses
-_POLL = 3.0  # seconds: no connection is looked at sooner (SGLANG_REQUEST_STATE_WAIT_TIMEOUT, 4 s by default)
 _SCHEDULED_WITHIN = 10.0  # seconds within which an idle scheduler forms a batch of what it gets
 _MARGIN = 0.6  # seconds by which log lines may lead or trail what the engine's counters say
 
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """What ended an attempt without a `Finish`, or that nothing shows its end."""
-    for rule in _BY_LINES:
-        finding = rule(scene, attempt)
-        if finding is not None:
-            return finding
+    finding = mentions.resolve(scene, attempt)
+    if finding is not None:
+        return finding
     gone = gone_by(scene, attempt)
-    if gone is None:
-        finding = _died(scene, attempt)
-        if finding is not None:
-            return finding
-    return _silent(scene, attempt, gone)
-
-
-def _begin(attempt: Attempt) -> list[Fact]:
-    return [attempt.received] if attempt.received is not None else []
-
-
-def _twin(_: Scene, attempt: Attempt) -> Finding | None:
-    """Refused because the rid was in flight, or had leaked (0.5.10 to 0.5.12); it has no `Receive` of its own."""
-    if not attempt.refused_twin:
-        return None
-    text = "Refused: a request with this rid was in flight, or the API server had never forgotten an earlier one."
-    return Finding("duplicate-rid", "proven", text, attempt.facts[:1], stage="before-scheduler", http_status=400)
-
-
-def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
-    """The API server found the connection closed. With several HTTP workers the reply may have been lost first."""
-    lines = attempt.of(Event.CLIENT_DISCONNECTED)
-    if not lines:
-        return None
-    lost = [
-        f for f in scene.life.of(Event.OUTPUT_LOST)
-        if f.rid is None and attempt.order < scene.places[id(f)] < scene.places[id(lines[0])]
-    ]  # fmt: skip
-    rejected = attempt.of(Event.REQUEST_REJECTED)
-    if rejected:
-        finding = outcomes.by_message(scene, attempt, rejected[0])
-        finding.effects.append("reply-lost")
-        finding.evidence.append(lines[0])
-        if finding.confidence == "proven":
-            finding.confidence = "likely"
-        return finding
-    if lost and (scene.life.args.get("tokenizer_worker_num") or 1) != 1:
-        text = "A scheduler-side end was lost on its way back to one of several HTTP workers; the client left later."
-        names = ("output-lost", "client-disconnect", "explicit-abort", "waiting-timeout", "session-unknown")
-        finding = undecided(text, [(n, "one HTTP worker, or --log-level debug") for n in names], [*lines, *lost[:1]])
-        finding.effects.append("reply-lost")
-        return finding
-    kind = lines[0].detail.get("kind")
-    how = {1: "at its 4 s poll", 3: "at an output"}.get(kind if isinstance(kind, int) else 0, "")
-    finding = Finding(
-        "client-disconnect",
-        "proven",
-        f"The HTTP peer closed the connection; the API server noticed {how or 'it'} and aborted the request.",
-        [*_begin(attempt), lines[0]],
-        stage=_stage(scene, attempt) or ("running" if kind == 3 else "unknown"),
-    )
-    finding.client_saw = "nothing: it had gone, or a proxy had closed the connection"
-    finding.ruled_out.append(Cause("explicit-abort", "an abort call leaves a Finish and no disconnect line"))
-    _note_zombie(attempt, finding)
-    return finding
-
-
-def _stage(_: Scene, attempt: Attempt) -> str | None:
-    """Where it stood, if a line tells: debug lines, time stats, or outputs that came later."""
-    executed = attempt.of(Event.ABORT_EXECUTED)
-    if executed:
-        return str(executed[0].detail["place"])
-    if any((f.completion_tokens or 0) > 1 for f in attempt.of(Event.REQUEST_STATS)):
-        return "running"
-    if attempt.of(Event.OUTPUT_UNDELIVERABLE):
-        return "running"
-    if attempt.of(Event.ABORT_UNKNOWN_RID):
-        return "waiting"
-    return None
-
-
-def _note_zombie(attempt: Attempt, finding: Finding) -> None:
-    """One undelivered output is the echo of a proper abort; many are a request that nobody stopped."""
-    outputs = attempt.of(Event.OUTPUT_UNDELIVERABLE)
-    if len(outputs) > 1:
-        finding.effects.append("zombie")
-        finding.evidence += [outputs[0], outputs[-1]]
-        finding.notes.append((f"the engine wrote {len(outputs)} outputs for it that nobody read", outputs[:1]))
-
-
-def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
-    """The scheduler refused it; its `Finish` is missing (request log off, filtered, or the reply was lost)."""
-    rejected = attempt.of(Event.REQUEST_REJECTED)
-    if not rejected:
-        return None
-    finding = outcomes.by_message(scene, attempt, rejected[0])
-    finding.missing.append("its Finish: a refused request waits in the queue, where something else may have ended it")
-    if attempt.received is not None and not scene.hides_finishes:
-        text = f"Refused on arrival ({finding.cause}); the answer waits in the queue, and no Finish shows its delivery."
-        names = [
-            (finding.cause, "its Finish"),
-            ("client-disconnect", "the client's log: did it leave before the answer?"),
-        ]
-        unsure = undecided(text, names, finding.evidence)
-        unsure.chain, unsure.missing, unsure.stage = finding.chain, finding.missing, finding.stage
-        return unsure
-    if finding.confidence == "proven":
-        finding.confidence = "likely"
-    return finding
-
-
-def _api_error(scene: Scene, attempt: Attempt) -> Finding | None:
-    """The API server answered with an error before the scheduler saw it. The line carries no rid: `likely`."""
-    if attempt.errors:
-        error = attempt.errors[0]
-        finding = outcomes.by_message(scene, attempt, error)
-        if error.message_id == "request_aborted":
-            finding = Finding("explicit-abort", "likely", "Aborted before it was sent to the scheduler.", [error])
-        finding.confidence = "likely" if finding.confidence == "proven" else finding.confidence
-        finding.stage = "before-scheduler"
-        finding.evidence = [*_begin(attempt), error]
-        finding.missing.append("a rid in the error's line: it is this request's by its place right after the Receive")
-        if attempt.access is not None:
-            finding.http_status = int(attempt.access.detail["http_status"])
-        return finding
-    status = int(attempt.access.detail["http_status"]) if attempt.access is not None else 0
-    if status < 400 or attempt.access is None or attempt.received is None:
-        return None
-    delay = (attempt.access.at or 0.0) - (attempt.received.at or 0.0)
-    lines = [attempt.received, attempt.access]
-    if delay <= _REFUSED_WITHIN:
-        if _short(scene, attempt):
-            text = f"Answered with status {status} at once, without reaching the scheduler; its prompt is short."
-            finding = Finding("invalid-request", "likely", text, lines, stage="before-scheduler", http_status=status)
-            finding.candidates.append(("input-too-long", "the body of the client's response"))
-            return finding
-        finding = undecided(
-            f"Answered with status {status} at once, without reaching the scheduler; OpenAI routes don't log why.",
-            [(c, "the body of the client's response") for c in ("invalid-request", "input-too-long")],
-            lines,
-        )
-        finding.stage, finding.http_status = "before-scheduler", status
-        return finding
-    if attempt.openai is not None and delay >= _POLL:
-        text = f"Answered with status {status} after {delay:.0f} s: the API server had found its connection closed."
-        finding = Finding("client-disconnect", "likely", text, lines)
-        finding.candidates.append(("invalid-request", "the body of the client's response"))
-        return finding
-    return undecided(
-        f"Answered with status {status} after {delay:.0f} s; OpenAI routes log neither errors nor disconnects.",
-        [(c, "the proxy's or client's log") for c in ("client-disconnect", "invalid-request")],
-        lines,
-    )
-
-
-def _short(scene: Scene, attempt: Attempt) -> bool:
-    """Whether prompt and max_new_tokens together fit the context, as far as both are known."""
-    detail = attempt.received.detail if attempt.received is not None else {}
-    limit = next((f.detail.get("context_len") for f in scene.life.of(Event.SERVER_CAPACITY)), None)
-    prompt = detail.get("prompt_ids")
-    return limit is not None and prompt is not None and prompt + (detail.get("max_new_tokens") or 0) < limit
-
-
-def _dumped(scene: Scene, attempt: Attempt) -> Finding | None:
-    """Named in the batch that a watchdog dumped before it killed the server: it was running then."""
-    end = deaths.death(scene)
-    dumps = [f for f in (*attempt.facts, *attempt.forged) if f.event is Event.WATCHDOG_DUMPED]
-    if end is None or end.cause != "watchdog-timeout" or not dumps:
-        return None
-    text = f"It was in the batch that did not finish: {end.summary}."
-    return Finding("watchdog-timeout", "likely", text, [*_begin(attempt), *end.evidence[:1], dumps[0]], stage="running")
-
-
-def _keyed(scene: Scene, attempt: Attempt) -> Finding | None:
-    """The missing key of a state table: the process had forgotten it, or it had never been there."""
-    keyed = [f for f in attempt.of(Event.PROCESS_CRASHED, Event.HTTP_EXCEPTION) if "rids" in f.detail]
-    if not keyed:
-        return None
-    if keyed[0].event is Event.PROCESS_CRASHED:
-        text = f"The {keyed[0].detail.get('name')} no longer knew it and went down with it."
-        finding = Finding("scheduler-crash", "likely", text, keyed[:1])
-        earlier = _overwritten_twin(scene, attempt)
-        if earlier is not None:
-            twin = "a request with the same rid was open when it came: two shared one state"
-            finding.chain.append(Cause("duplicate-rid", twin, [*_begin(earlier), *_begin(attempt)], rid=attempt.rid))
-        return finding
-    text = "The API server had already dropped its state when its handler looked for it."
-    return Finding("output-lost", "likely", text, keyed[:1], candidates=[("finished-undelivered", "its Finish")])
-
-
-def _overwritten_twin(scene: Scene, attempt: Attempt) -> Attempt | None:
-    """An attempt of the same rid that was open when this one came and that it displaced (to 0.5.9)."""
-    if scene.release.within("0.5.10"):
-        return None
-    return next((a for a in scene.attempts if a.rid == attempt.rid and a.overwritten and a is not attempt), None)
-
-
-def _failed(scene: Scene, attempt: Attempt) -> Finding | None:
-    """A line of the disaggregation, encoder or memory code names it."""
-    lines = attempt.of(Event.PD_FAILED, Event.EPD_FAILED, Event.KV_ABORTED)
-    lines += [f for f in attempt.of(Event.HTTP_EXCEPTION) if "failed" in f.detail]
-    return outcomes.failure(scene, attempt, lines[0]) if lines else None
-
-
-def _outputs(scene: Scene, attempt: Attempt) -> Finding | None:
-    """Outputs or an abort's echo for a request that the API server had forgotten: its client had left.
-
-    The same line would appear for a rid that was used again, so this is never proven.
-    """
-    lost = attempt.of(Event.OUTPUT_LOST)
-    if lost:
-        return Finding("output-lost", "likely", "The detokenizer no longer had its state.", lost[:1], stage="running")
-    lines = attempt.of(Event.OUTPUT_UNDELIVERABLE, Event.ABORT_UNKNOWN_RID)
-    if not lines:
-        return None
-    earlier = _overwritten_twin(scene, attempt)
-    if earlier is not None:
-        text = "Two requests with this rid were open at once; the outputs of both went to one, then to nobody."
-        finding = Finding("duplicate-rid", "likely", text, [*_begin(earlier), *_begin(attempt), lines[0]])
-        finding.candidates.append(("client-disconnect", "the client's log: did the first one leave before the second?"))
-        return finding
-    outputs = attempt.of(Event.OUTPUT_UNDELIVERABLE)
-    zombie = len(outputs) > 1
-    text = (
-        "Its client left, the abort was lost and the engine went on decoding for nobody."
-        if zombie
-        else "Its client left; the abort's echo found nobody waiting."
-    )
-    finding = Finding("client-disconnect", "likely", text, [*_begin(attempt), lines[0]])
-    finding.stage = _stage(scene, attempt) or "unknown"
-    finding.candidates.append(("duplicate-rid", "whether the rid was used twice: the client's log"))
-    _note_zombie(attempt, finding)
-    return finding
-
-
-def _overwritten(scene: Scene, attempt: Attempt) -> Finding | None:
-    """A second `Receive` of the same rid while it was open: up to 0.5.9 it takes the first one's place silently."""
-    if not attempt.overwritten or scene.release.within("0.5.10"):
-        return None
-    second = next((a for a in scene.attempts if a.rid == attempt.rid and a.order > attempt.order and a.received), None)
-    lines = [*_begin(attempt), *(_begin(second) if second is not None else [])]
-    finding = Finding(
-        "duplicate-rid",
-        "likely",
-        "A second request with the same rid came while it was open and took its place: its client waits for ever.",
-        lines,
-        stage="unknown",
-    )
-    finding.candidates.append(("client-disconnect", "the client's log: did it leave before it sent the rid again?"))
-    return finding
-
-
-def _stats(scene: Scene, attempt: Attempt) -> Finding | None:
-    """Time stats without a `Finish`: it left the engine by its output path and nobody was told."""
-    stats = attempt.of(Event.REQUEST_STATS)
-    if not stats or attempt.received is None or not attempt.stream:
-        return None
-    asked = attempt.received.detail.get("max_new_tokens")
-    done = stats[0].completion_tokens
-    if asked is not None and done is not None and done >= asked:
-        text = f"It ran to its {done} tokens, but no Finish was written: its client had gone."
-        return Finding("finished-undelivered", "likely", text, [attempt.received, stats[0]], stage="finished")
-    return None
-
-
-def _sampled(scene: Scene, attempt: Attempt) -> Finding | None:
-    """With n > 1 every sample gets a rid of its own: the rids of `Receive` never finish (0.3.6 to 0.5.23)."""
-    record = attempt.received
-    if record is None or (record.detail.get("n") or 1) < 2:
-        return None
-    samples = [
-        a.finish
-        for a in scene.attempts
-        if a.received is None
-        and a.finish is not None
-        and a.order > attempt.order
-        and all(a.finish.detail.get(k) == record.detail.get(k) for k in ("n", "stream", "max_new_tokens"))
-    ]
-    if not samples:
-        return None
-    text = f"It asked for n={record.detail['n']} samples, which SGLang answers under rids of their own."
-    aborted = [s for s in samples if s.finish_type == "abort"]
-    if aborted:
-        names = ("finished", "explicit-abort", "client-disconnect")
-        return undecided(text, [(n, "which sample's rid belongs to it") for n in names], [record, aborted[0]])
-    return Finding("finished", "likely", text, [record, samples[0]], stage="finished", status="finished")
-
-
-def _batch(scene: Scene, attempt: Attempt) -> Finding | None:
-    """A batch is one HTTP request: when its client leaves, the line names only the first member."""
-    rids = attempt.received.detail.get("batch", ()) if attempt.received is not None else ()
-    for other in scene.attempts:
-        if other is attempt or other.rid not in rids or not _same_record(other, attempt):
-            continue
-        gone = other.of(Event.CLIENT_DISCONNECTED)
-        if gone:
-            text = f"Its batch's connection was closed; the line names {other.rid!r}, the batch's first member."
-            return Finding("client-disconnect", "proven", text, [*_begin(attempt), gone[0]])
-    return None
-
-
-def _same_record(one: Attempt, other: Attempt) -> bool:
-    """Whether one `Receive` began both."""
-    a, b = one.received, other.received
-    return a is not None and b is not None and (a.source, a.line) == (b.source, b.line)
+    return (_died(scene, attempt) if gone is None else None) or _silent(scene, attempt, gone)
 
 
 def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
@@ -365,12 +68,16 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     if _never_scheduled(scene, attempt, end):
         text = "Received by an idle server and never scheduled, long before the server died; no line says why."
         causes = ("client-disconnect", "input-too-long", end.cause)
-        return undecided(text, [(c, "the client's log, and --log-level debug") for c in causes], _begin(attempt))
+        return undecided(
+            text, [(c, "the client's log, and --log-level debug") for c in causes], mentions.begin(attempt)
+        )
     later = _next_turn(scene, attempt, end.order)
     if attempt.stream and later is not None:
         text = f"A stream in flight when {end.summary}; its session's next turn had come, so its client may have left."
         names = ("client-disconnect", end.cause)
-        return undecided(text, [(n, "the client's log") for n in names], [*_begin(attempt), *_begin(later)])
+        return undecided(
+            text, [(n, "the client's log") for n in names], [*mentions.begin(attempt), *mentions.begin(later)]
+        )
     if end.cause == "server-shutdown" and not _cut_by_shutdown(scene, attempt, end):
         return None
     finding = Finding(
@@ -378,7 +85,7 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
         "proven" if attempt.stream is False and attempt.openai is None and not scene.release.within("0.3.6", "0.4.6")
         else "likely",
         f"It was in flight when {end.summary}.",
-        [*_begin(attempt), *end.evidence[:1]],
+        [*mentions.begin(attempt), *end.evidence[:1]],
         chain=list(end.chain),
         client_saw="a connection reset, or a 5xx from a proxy",
     )  # fmt: skip
@@ -417,7 +124,7 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
     forgotten = deaths.remembered(scene, attempt) is False
     if gone is None and not forgotten:
         return _in_flight(scene, attempt)
-    lines = [*_begin(attempt), *([gone] if gone is not None else [])]
+    lines = [*mentions.begin(attempt), *([gone] if gone is not None else [])]
     proof = "a later batch line has no room for it" if gone is not None else "the drain no longer lists it"
     if attempt.stream and not scene.hides_finishes:
         finding = Finding(
@@ -427,7 +134,7 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
             "which SGLang logs no line about.",
             lines,
         )
-        finding.stage = _stage(scene, attempt) or "unknown"
+        finding.stage = mentions.stage(scene, attempt) or "unknown"
         finding.candidates.append(("finished", "SGLANG_LOG_REQUEST_EXCEEDED_MS: it hides the Finish of fast requests"))
         return finding
     names = ("finished", "client-disconnect") if _answered(scene, attempt) else ("client-disconnect", "finished")
@@ -459,15 +166,9 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
         "in-flight",
         "likely",
         "Nothing shows that it ended before the log does.",
-        _begin(attempt),
+        mentions.begin(attempt),
         status="in-flight",
     )
     if attempt.stream or attempt.openai is not None:
         finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
     return finding
-
-
-_BY_LINES = (
-    _twin, _disconnected, _dumped, _keyed, _refused, _sampled, _api_error, _failed, _outputs, _overwritten, _stats, _batch
-)  # fmt: skip
-"""What is asked first: the lines that name a request, or that are its by their place."""

@@ -201,7 +201,7 @@ class Audit(_Model):
 
 
 class SessionEvent(_Model):
-    """Something that happened to a session itself. What SGLang repeated, every second or on every rank, is told once."""
+    """Something that happened to a session itself. What was told every second, or by every rank, is told once."""
 
     kind: Literal[
         "opened",
