@@ -52,7 +52,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     else:
         finding = _unseen(scene, attempt)
     finding.stage = stage(attempt)
-    if attempt.finish is not None and attempt.finish.message_id not in _RUNNING_MESSAGES and _ran(attempt):
+    if attempt.finish is not None and attempt.finish.message_id not in _RUNNING_MESSAGES and ran(attempt):
         finding.effects.append("retracted")
     return finding
 
@@ -69,7 +69,7 @@ def early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     return undecided("Aborted before it reached the waiting queue.", [(c, WOULD_DECIDE[c]) for c in names], [said])
 
 
-def _ran(attempt: Attempt) -> bool:
+def ran(attempt: Attempt) -> bool:
     """Whether it had produced output before it was aborted in the queue: it was retracted first."""
     finish = attempt.finish
     return finish is not None and bool(

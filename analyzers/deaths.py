@@ -130,6 +130,16 @@ def _sigquit(scene: Scene, order: int, fact: Fact) -> Death:
     return Death("process-killed", order, "a child process failed without a word of its own", [fact])
 
 
+def counted(scene: Scene, end: Death) -> bool:
+    """Whether the crash dump counts exactly the requests that these logs leave open: then all of them were in flight.
+
+    `Dumped N finished and M unfinished requests before crash` (0.4.9 to 0.5.23) leaves health checks out.
+    """
+    dumps = [f for f in scene.life.of(Event.SERVER_DUMPED) if "unfinished" in f.detail]
+    open_ = [a for a in scene.open_at(end.order) if a.finish is None and not a.synthetic]
+    return bool(dumps) and int(dumps[0].detail["unfinished"]) == len(open_)
+
+
 def remembered(scene: Scene, attempt: Attempt) -> bool | None:
     """Whether the API server still remembered an attempt when it drained; None where no line lists the rids.
 

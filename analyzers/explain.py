@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sglang_lifecycle.analyzers import outcomes, rid_validity, session_params, silence, time_stats
+from sglang_lifecycle.analyzers import faults, outcomes, rid_validity, session_params, silence, time_stats
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
 from sglang_lifecycle.analyzers.finding import Cause, Finding
@@ -18,6 +18,7 @@ from sglang_lifecycle.analyzers.verdict import (
     Candidate,
     Client,
     EvidenceLine,
+    KnownFault,
     Link,
     RuledOut,
     Step,
@@ -155,6 +156,7 @@ def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
         candidates=[Candidate(cause=c, would_decide=w) for c, w in finding.candidates],
         contradictions=finding.contradictions,
         missing=finding.missing,
+        known_faults=_known_faults(scene, finding),
         advice=list(entry.advice),
         client=_client(attempt, finding, entry.client_sees),
         times=Times(
@@ -179,6 +181,22 @@ def _last_seen(finding: Finding, attempt: Attempt) -> float | None:
         return None
     times = [f.at for f in finding.evidence if f is not attempt.received and f.at is not None]
     return times[-1] if times else None
+
+
+def _known_faults(scene: Scene, finding: Finding) -> list[KnownFault]:
+    """The faults of SGLang that the finding shows and that the life's release may have."""
+    crash = next((f for f in finding.evidence if "exception" in f.detail), None)
+    exception = str(crash.detail["exception"]) if crash is not None else ""
+    frames = crash.detail.get("frames", ()) if crash is not None else ()
+    chain = [c.cause for c in finding.chain]
+    return [
+        KnownFault(id=f.id, title=f.title, first=f.first, last=f.last, fixed_in=f.fixed_in or None, url=f.url or None)
+        for f in faults.load().values()
+        if f.match is not None
+        and finding.status == "interrupted"
+        and scene.release.may_be(f.first, f.last)
+        and f.match.fits(finding.cause, finding.effects, chain, exception, frames)
+    ]
 
 
 def _version(scene: Scene) -> Version:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -12,6 +13,29 @@ from typing import Any
 
 from sglang_lifecycle.analyzers import catalogue
 from sglang_lifecycle.analyzers.versions import RELEASES, in_range, key
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """How a verdict shows a fault. Everything that is given must hold; `chain` wants one of its causes in the chain."""
+
+    cause: str = ""
+    effect: str = ""
+    chain: tuple[str, ...] = ()
+    exception: str = ""
+    frame: str = ""
+
+    def fits(
+        self, cause: str, effects: Collection[str], chain: Collection[str], exception: str, frames: Collection[str]
+    ) -> bool:
+        """Whether a verdict of this cause, with these effects, this chain and this traceback shows it."""
+        return (
+            (not self.cause or self.cause == cause)
+            and (not self.effect or self.effect in effects)
+            and (not self.chain or any(link in self.chain for link in chain))
+            and (not self.exception or re.search(self.exception, exception) is not None)
+            and (not self.frame or self.frame in frames)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +55,8 @@ class Fault:
     consequence: str
     causes: tuple[str, ...]
     url: str
+    match: Signature | None = None
+    """None where no single verdict shows it."""
 
     def affects(self, version: str) -> bool:
         """Whether a version may have the fault.
@@ -46,7 +72,7 @@ class Fault:
 
 
 _KEYS = frozenset(field.name for field in fields(Fault)) - {"id"}
-_OPTIONAL = frozenset({"fixed_in", "url"})
+_OPTIONAL = frozenset({"fixed_in", "url", "match"})
 
 
 @cache
@@ -66,6 +92,18 @@ def read(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Fault]:
     return {id: _fault(id, table) for id, table in tables.items()}
 
 
+def _signature(id: str, table: Mapping[str, Any]) -> Signature:
+    try:
+        signature = Signature(**{**table, "chain": tuple(table.get("chain", ()))})
+        re.compile(signature.exception)
+    except (TypeError, re.error) as error:
+        raise ValueError(f"fault {id!r}: its match is malformed: {error}") from error
+    for name in (signature.cause, *signature.chain):
+        if name:
+            catalogue.cause(name)
+    return signature
+
+
 def _fault(id: str, table: Mapping[str, Any]) -> Fault:
     if missing := sorted(_KEYS - _OPTIONAL - table.keys()):
         raise ValueError(f"fault {id!r} lacks {', '.join(missing)}")
@@ -81,6 +119,7 @@ def _fault(id: str, table: Mapping[str, Any]) -> Fault:
         consequence=" ".join(table["consequence"].split()),
         causes=tuple(table["causes"]),
         url=table.get("url", ""),
+        match=_signature(id, table["match"]) if "match" in table else None,
     )
     for name in fault.causes:
         catalogue.cause(name)

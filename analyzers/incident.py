@@ -72,6 +72,14 @@ class Scene:
         return any(f.event in (Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED) for f in self.life.facts)
 
     @cached_property
+    def several_workers(self) -> bool:
+        """Whether several HTTP workers serve the life (`--tokenizer-worker-num`, 0.5.2 on)."""
+        number = self.life.args.get("tokenizer_worker_num")
+        if isinstance(number, int):
+            return number > 1
+        return any(f.detail.get("worker") for f in self.life.facts)
+
+    @cached_property
     def hides_finishes(self) -> bool:
         """Whether `Finish` lines are held back (SGLANG_LOG_REQUEST_EXCEEDED_MS, 0.5.7 on).
 

@@ -54,12 +54,13 @@ def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
         if finding.confidence == "proven":
             finding.confidence = "likely"
         return finding
-    if lost and (scene.life.args.get("tokenizer_worker_num") or 1) != 1:
+    if lost and scene.several_workers:
         text = "A scheduler-side end was lost on its way back to one of several HTTP workers; the client left later."
         names = ("output-lost", "client-disconnect", "explicit-abort", "waiting-timeout", "session-unknown")
         finding = undecided(text, [(n, "one HTTP worker, or --log-level debug") for n in names], [*lines, *lost[:1]])
         finding.effects.append("reply-lost")
         return finding
+    workers = scene.several_workers
     kind = lines[0].detail.get("kind")
     how = {1: "at its 4 s poll", 3: "at an output"}.get(kind if isinstance(kind, int) else 0, "")
     finding = Finding(
@@ -69,10 +70,38 @@ def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
         [*begin(attempt), lines[0]],
         stage=stage(scene, attempt) or ("running" if kind == 3 else "unknown"),
     )
+    if workers:
+        finding.confidence = "likely"
+        finding.candidates.append(("output-lost", "one HTTP worker: with several, a scheduler-side end can get lost"))
+    _note_alike(scene, attempt, lines[0], finding)
     finding.client_saw = "nothing: it had gone, or a proxy had closed the connection"
     finding.ruled_out.append(Cause("explicit-abort", "an abort call leaves a Finish and no disconnect line"))
     _note_zombie(attempt, finding)
     return finding
+
+
+_ALIKE = 4.5  # seconds: a disconnect without a stream is noticed at a poll, up to 4 s late
+
+
+def _note_alike(scene: Scene, attempt: Attempt, gone: Fact, finding: Finding) -> None:
+    """Disconnects after the same time are a proxy's or an SDK's timeout, not clients that changed their minds."""
+    mine = _stayed(attempt, gone)
+    if mine is None or mine < 2 * _ALIKE:
+        return
+    others = [_stayed(a, f) for a in scene.attempts if a is not attempt for f in a.of(Event.CLIENT_DISCONNECTED)[:1]]
+    alike = [s for s in others if s is not None and abs(s - mine) <= _ALIKE]
+    if len(alike) >= _CROWD:
+        text = f"{len(alike) + 1} disconnects came after about {mine:.0f} s: a timeout of a proxy, load balancer or SDK"
+        finding.notes.append((text, [gone]))
+        finding.summary += f" {text[0].upper()}{text[1:]}."
+
+
+_CROWD = 2  # other disconnects that must be alike
+
+
+def _stayed(attempt: Attempt, gone: Fact) -> float | None:
+    start = attempt.received_at
+    return gone.at - start if start is not None and gone.at is not None else None
 
 
 def stage(_: Scene, attempt: Attempt) -> str | None:

@@ -101,6 +101,9 @@ def by_message(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         outcome = PLAIN[message]
         finding = Finding(outcome.cause, "proven", outcome.summary, _with_refusal(attempt, said), stage=outcome.stage)
         finding.http_status = None if attempt.stream else said.status_code
+        if message == "queue_full" and abort_origin.ran(attempt):
+            finding.effects.append("retracted")
+            finding.summary = "Retracted, and refused when it was put back: the waiting queue had reached its limit."
         return finding
     if message in ("pd_bootstrap_failed", "pd_transfer_failed"):
         return failure(scene, attempt, said)

@@ -101,14 +101,10 @@ def _never_seen_open(scene: Scene, attempt: Attempt, said: Fact, session: str, b
             return finding
         text = f"Session {session!r} served {used[-1].rid!r} before and was gone when this request came."
         return undecided(text, [(c, "the access log and the scheduler's lines in between") for c in _GONE[1:]], lines)
-    finding = Finding(
-        "session-unknown",
-        "proven" if scene.release.within("0.5.11") else "likely",
-        f"Session {session!r} was never opened on this server.",
-        [said],
-    )
-    if finding.confidence == "likely":
+    finding = Finding("session-unknown", "likely", f"No line of this server opens session {session!r}.", [said])
+    if not scene.release.within("0.5.11"):
         finding.missing.append("a line at every open: SGLang writes one from 0.5.11 on")
+    finding.candidates += [(c, "the server's whole log, from its start on") for c in _GONE[1:]]
     return finding
 
 
@@ -155,14 +151,18 @@ def _parent_invalid(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     why, confidence = "", "proven"
     if parent is None:
         why = ": this server never accepted it there."
+        confidence = "proven" if scene.release.within("0.5.10") and scene.life.args.get("dp_size") == 1 else "likely"
     elif parent.finish is not None and parent.finish.message_id in REFUSALS:
         why = f": {name!r} had itself been refused."
+        confidence = "proven" if scene.release.within("0.5.10") else "likely"
     else:
         why, confidence = ": it was cleared by a replace, or ran on another rank.", "likely"
     finding = Finding("session-parent-unknown", "proven", text + why, [f for f in (attempt.received, said) if f])
     if confidence == "likely":
         finding.confidence = "likely"
         finding.candidates.append(("session-misrouted", "dp_rank of both requests"))
+        if not scene.release.within("0.5.10"):
+            finding.candidates.append(("session-parent-unfinished", "the scheduler's warning, which precedes it"))
     if parent is not None and parent.finish is not None:
         finding.chain.append(Cause("session-parent-unknown", f"what became of {name!r}", [parent.finish], rid=name))
     return finding
@@ -236,7 +236,8 @@ def _busy(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     if last.finish.message_id in _QUEUE_ENDS and scene.release.may_be("0.5.11", "0.5.21"):
         ended = last.finish.message_id or ""
         text = f"No turn was active: {last.rid!r} had been dropped from the queue and its mark was never cleared."
-        finding = Finding("session-stuck", "proven", text, [last.finish, said], effects=["session-stuck"])
+        finding = Finding("session-stuck", "likely", text, [last.finish, said], effects=["session-stuck"])
+        finding.candidates.append(("session-busy", "the records of every turn of the session"))
         finding.chain.append(
             Cause(_OF_END[ended], f"{last.rid!r} ended in the queue and left the mark", [last.finish], rid=last.rid)
         )

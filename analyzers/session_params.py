@@ -40,6 +40,17 @@ def ancestors(scene: Scene, attempt: Attempt) -> list[str]:
     return found
 
 
+_APPLIED = 6.0  # seconds within which a running request meets its next result, and with it the abort
+
+
+def _prompt(newer: Attempt, victim: Attempt) -> bool:
+    """Whether the end follows the replace as it must: soon if it ran, at its first token if it waited."""
+    if victim.finish is not None and (victim.finish.completion_tokens or 0) <= 1:
+        return True
+    start, end = newer.received_at, victim.ended_at
+    return start is not None and end is not None and end - start <= _APPLIED
+
+
 def replaced(scene: Scene, attempt: Attempt) -> Finding | None:
     """Cut by a newer request of its session with `replace` (0.4.2 to 0.5.23; session/session_controller.py).
 
@@ -64,7 +75,7 @@ def replaced(scene: Scene, attempt: Attempt) -> Finding | None:
         near = scene.calls_between("abort", (start or 0.0) - 0.5, (end or 0.0) + 1.0) if start and end else []
         finding = Finding(
             cause,
-            "likely" if near or not scene.sees_access else "proven",
+            "likely" if near or not scene.sees_access or not _prompt(newer, attempt) else "proven",
             f"Cut by its own session: {newer.rid!r} {how}.",
             [record, attempt.finish],
         )

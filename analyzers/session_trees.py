@@ -64,9 +64,9 @@ def _facts(scene: Scene) -> dict[str, list[tuple[int, Fact]]]:
     """The lines about each session itself; those that may be forged are left out."""
     found: dict[str, list[tuple[int, Fact]]] = {}
     for place, fact in enumerate(scene.life.facts):
-        if fact.session_id is not None and fact.event.startswith("session."):
-            if not fact.tainted or fact.detail.get("raw"):
-                found.setdefault(fact.session_id, []).append((place, fact))
+        genuine = not fact.tainted or fact.detail.get("raw")
+        if genuine and fact.session_id is not None and fact.event.startswith("session."):
+            found.setdefault(fact.session_id, []).append((place, fact))
     return found
 
 
@@ -223,6 +223,7 @@ def _turn(scene: Scene, node: Node) -> Turn:
         actor=finding.actor or catalogue_entry(finding.cause).actor,
         effects=finding.effects,
         summary=finding.summary,
+        latency_s=None if attempt.latency is None else round(attempt.latency, 3),
         times=Times(
             received=timestamp(attempt.received_at),
             ended=timestamp(_end(attempt, finding)),
@@ -246,11 +247,11 @@ def _end(attempt: Attempt, finding: Finding) -> float | None:
 
 def _finding(attempt: Attempt, lost: Lost) -> SessionFinding:
     """What became of a history: proven where a stub is seen to have taken its place."""
-    text = f"It ran on a prompt of {lost.tokens:,} tokens, and its history up to {lost.kept_in.rid!r} has {lost.due:,}"
+    text = f"Its prompt has {lost.tokens:,} tokens, its history up to {lost.kept_in.rid!r} {lost.due:,}"
     lines = [attempt.finish, lost.kept_in.finish]
     if lost.stub is None:
         return SessionFinding(cause="context-lost", confidence="likely", summary=f"{text}.", evidence=_lines(lines))
-    text += f": {lost.stub.rid!r} was refused after the session had taken it in, and left a stub without a history."
+    text += f": {lost.stub.rid!r}, refused after the session had taken it in, left a stub in its place."
     lines.append(lost.stub.finish)
     return SessionFinding(cause="context-lost", confidence="proven", summary=text, evidence=_lines(lines))
 

@@ -131,39 +131,52 @@ def carries_over(nodes: Sequence[Node]) -> bool:
 
 def grow(scene: Scene, nodes: Sequence[Node], streaming: bool) -> None:
     """Give every turn its parent, its state in the tree and, where it lost it, the history that it lacks."""
+    at_once = scene.release.within("0.5.10", "0.5.10") is True
+    held = _Held(nodes, at_once)
     taken: dict[str, int] = {}
     tried: dict[str, int] = {}
     for index, node in enumerate(nodes):
         if index and node.incarnation != nodes[index - 1].incarnation:  # opened again: of the old turns none is left
             tried |= taken
-            taken = {}
+            taken, held = {}, _Held(nodes, at_once)
         named = node.attempt.parent_rid
         if streaming:
-            node.parent = _held(scene, nodes, index)
+            node.parent = held.by(node)
         elif named is not None:
             node.parent = taken.get(named, tried.get(named))
         if node.parent is not None and node.accepted:
             _attach(scene, nodes, index, streaming)
         node.solid = (nodes[node.parent].solid if node.parent is not None else None) if node.stub else index
+        held.take(index)
         (taken if node.accepted else tried)[node.attempt.rid] = index
 
 
-def _held(scene: Scene, nodes: Sequence[Node], index: int) -> int | None:
-    """The turn that a streaming session holds when the one at `index` comes.
+class _Held:
+    """The turn that a streaming session holds.
 
-    0.5.10 forgets the one before as soon as it takes in another, later releases when that has ended well. A refused
-    turn is shown below the one that was in its way.
+    0.5.10 forgets the one before as soon as it takes in another, later releases when that has ended well.
     """
-    node = nodes[index]
-    at_once = scene.release.within("0.5.10", "0.5.10")
-    for place in range(index - 1, -1, -1):
-        before = nodes[place]
-        if before.incarnation != node.incarnation:
-            return None
-        ended_well = before.finding.status == "finished" and before.ended_before(node.attempt.order)
-        if before.accepted and (node.refused or ended_well or at_once):
-            return place
-    return None
+
+    def __init__(self, nodes: Sequence[Node], at_once: bool) -> None:
+        self._nodes = nodes
+        self._at_once = at_once
+        self._newest: int | None = None
+        self._well: list[int] = []
+
+    def take(self, index: int) -> None:
+        """The turn at `index` has come."""
+        node = self._nodes[index]
+        if node.accepted:
+            self._newest = index
+            if node.finding.status == "finished":
+                self._well.append(index)
+
+    def by(self, node: Node) -> int | None:
+        """The turn that one that comes now appends to; a refused one is shown below the one in its way."""
+        if node.refused or self._at_once:
+            return self._newest
+        ended = (i for i in reversed(self._well) if self._nodes[i].ended_before(node.attempt.order))
+        return next(ended, None)
 
 
 def _attach(scene: Scene, nodes: Sequence[Node], index: int, streaming: bool) -> None:

@@ -82,15 +82,14 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
         return None
     finding = Finding(
         end.cause,
-        "proven" if attempt.stream is False and attempt.openai is None and not scene.release.within("0.3.6", "0.4.6")
-        else "likely",
+        "proven" if deaths.counted(scene, end) else "likely",
         f"It was in flight when {end.summary}.",
         [*mentions.begin(attempt), *end.evidence[:1]],
         chain=list(end.chain),
         client_saw="a connection reset, or a 5xx from a proxy",
     )  # fmt: skip
     if finding.confidence == "likely":
-        finding.candidates.append(("client-disconnect", "the client's log: a stream that was left writes no line"))
+        finding.candidates.append(("client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"))
     return finding
 
 

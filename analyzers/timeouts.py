@@ -13,6 +13,7 @@ from sglang_lifecycle.analyzers.incident import Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _STROKE = 1.6  # seconds within which one poll's victims are written
+_ALIKE = 0.6  # seconds by which two timeouts of one limit differ
 _SLACK = 0.25  # seconds by which a genuine timeout may be measured shorter than its limit
 _CAUSE = {"waiting_timeout": "waiting-timeout", "running_timeout": "running-timeout"}
 _SHAPE = {"waiting_timeout": "echo-with-reason", "running_timeout": "scheduler"}
@@ -41,13 +42,43 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     stage = "running" if attempt.finish.finish_shape == "scheduler" else "waiting"
     if roots and _too_short(scene, attempt, roots, message_id, fits):
         return _collision(attempt, roots[0], message_id, stage)
+    if not fits and not roots and scene.release.within("0.5.20"):
+        return _unseen_root(attempt, message_id, stage)
     own = _own(scene, attempt, message_id, stage, ran, fits)
+    if scene.release.may_be("0.5.20") and not _limit_confirmed(scene, attempt, message_id):
+        own.confidence = "likely"
+        own.candidates.append(("timeout-prefix-collision", "the limit: SGLANG_REQ_…_TIMEOUT of the server"))
     if roots:
         own.confidence = "likely"
-        own.candidates.append(
-            ("timeout-prefix-collision", "the value of the limit: its time reached the same length as the other rid's")
-        )
+        note = ("timeout-prefix-collision", "the limit: its time is as long as that of the rid that is its prefix")
+        own.candidates = [note]
     return own
+
+
+def _limit_confirmed(scene: Scene, attempt: Attempt, message_id: str) -> bool:
+    """Whether another timeout of the same kind, in another stroke, took as long: both measured the limit."""
+    mine, ended = spent(attempt, message_id), attempt.ended_at
+    if mine is None or ended is None:
+        return False
+    for other in scene.attempts:
+        if other is attempt or other.finish is None or other.finish.message_id != message_id:
+            continue
+        theirs = spent(other, message_id)
+        apart = other.ended_at is not None and abs(other.ended_at - ended) > _STROKE
+        if apart and theirs is not None and abs(theirs - mine) <= max(_ALIKE, 0.1 * mine):
+            return True
+    return False
+
+
+def _unseen_root(attempt: Attempt, message_id: str, stage: str) -> Finding:
+    """The form of the reason is that of the other stage: only another rid's timeout does that (0.5.20 on)."""
+    assert attempt.finish is not None
+    kind = "waiting" if message_id == "waiting_timeout" else "running"
+    text = f"A {kind} timeout ended it although it stood elsewhere: it was another rid's, which these logs lack."
+    finding = Finding("timeout-prefix-collision", "likely", text, [attempt.finish], stage=stage, actor="peer-request")
+    finding.missing.append("the request whose rid is a prefix of this one and that timed out in the same second")
+    finding.http_status = None if attempt.stream else 503
+    return finding
 
 
 def _roots(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:

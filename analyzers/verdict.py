@@ -60,6 +60,17 @@ class Candidate(_Model):
     would_decide: str
 
 
+class KnownFault(_Model):
+    """A fault of SGLang itself that a verdict shows."""
+
+    id: str
+    title: str
+    first: str
+    last: str
+    fixed_in: str | None = None
+    url: str | None = None
+
+
 class Version(_Model):
     """The SGLang release, or range of releases, that the logs speak of."""
 
@@ -132,6 +143,7 @@ class Verdict(_Model):
     contradictions: list[str] = []
     missing: list[str] = []
     attempts: list[Attempt] = []
+    known_faults: list[KnownFault] = []
     advice: list[str] = []
     client: Client = Client()
     times: Times = Times()
@@ -253,6 +265,7 @@ class Turn(_Model):
     actor: str
     effects: list[str] = []
     summary: str
+    latency_s: float | None = Field(default=None, description="seconds from its arrival to its end")
     times: Times = Times()
     findings: list[SessionFinding] = []
     evidence: list[EvidenceLine] = []

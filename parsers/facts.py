@@ -216,6 +216,8 @@ def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:
         detail["prompt_ids"] = len(obj["text"].encode()) + 1  # no token is shorter than a byte; one may begin the text
     if isinstance(obj.get("bootstrap_room"), int):
         fact.room = obj["bootstrap_room"]
+    if isinstance(obj.get("http_worker_ipc"), str):
+        detail["worker"] = True
     if record.cut:
         detail["cut"] = True
     detail["fields"] = record.fields

@@ -33,7 +33,7 @@ _CUT_JSON = re.compile(
 
 OBJ_FIELDS = frozenset(
     "rid stream session_params session_id session session_rid sampling_params priority bootstrap_room background "
-    "text input_ids routed_dp_rank data_parallel_rank n user model".split()
+    "text input_ids http_worker_ipc routed_dp_rank data_parallel_rank n user model".split()
 )
 META_FIELDS = frozenset(
     "id finish_reason prompt_tokens completion_tokens cached_tokens e2e_latency queue_time num_retractions "
