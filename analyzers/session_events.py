@@ -41,8 +41,8 @@ class Happening:
     evidence: list[Fact] = field(default_factory=list)
 
 
-def happenings(facts: Sequence[tuple[int, Fact]], end: int | None, scene: Scene) -> list[Happening]:
-    """The happenings of one session in order. `end` is the place where the life of its server ended, if it did."""
+def happenings(facts: Sequence[tuple[int, Fact]]) -> list[Happening]:
+    """The happenings of one session, in order."""
     found: list[Happening] = []
     newest: dict[str, Happening] = {}
     for place, fact in facts:
@@ -59,7 +59,7 @@ def happenings(facts: Sequence[tuple[int, Fact]], end: int | None, scene: Scene)
         found.append(newest[kind])
         if kind == "opened":  # an id may be opened again: what is told of the new one is not told again
             newest = {"opened": newest["opened"]}
-    return found + _server_end(found, end, scene)
+    return found
 
 
 def _of_another_rank(same: Happening, fact: Fact) -> bool:
@@ -67,14 +67,10 @@ def _of_another_rank(same: Happening, fact: Fact) -> bool:
     return near and fact.rank not in {f.rank for f in same.evidence}
 
 
-def _server_end(found: Sequence[Happening], end: int | None, scene: Scene) -> list[Happening]:
+def server_end(scene: Scene, place: int) -> Happening:
     """A session that was open when its server ended has ended with it: nothing of it outlives the process."""
-    opened = max((h.place for h in found if h.kind == "opened"), default=None)
-    over = any(h.kind == "closed" and h.place > (opened or 0) for h in found)
-    if end is None or opened is None or over:
-        return []
-    fact = scene.life.facts[end]
-    return [Happening("server-ended", max(end, opened), fact.at, evidence=[fact])]
+    fact = scene.life.facts[place]
+    return Happening("server-ended", place, fact.at, evidence=[fact])
 
 
 def streams(facts: Iterable[Fact]) -> bool:

@@ -11,7 +11,7 @@ from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
 from sglang_lifecycle.analyzers.explain import evidence_line, judge, timestamp
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.incident import Incident, Scene
-from sglang_lifecycle.analyzers.session_events import Happening, happenings, streams
+from sglang_lifecycle.analyzers.session_events import Happening, happenings, server_end, streams
 from sglang_lifecycle.analyzers.session_turns import Lost, Node, carries_over, grow
 from sglang_lifecycle.analyzers.verdict import (
     EvidenceLine,
@@ -85,7 +85,7 @@ class _Session:
     def __init__(self, scene: Scene, session_id: str, facts: Lines, end: int | None) -> None:
         self.scene = scene
         self.id = session_id
-        self.happenings = happenings(facts, end, scene)
+        self.happenings = happenings(facts)
         openings = [h.place for h in self.happenings if h.kind == "opened"]
         self.nodes = [
             Node(attempt, judge(scene, attempt), bisect_left(openings, attempt.order))
@@ -93,9 +93,14 @@ class _Session:
         ]
         self.streaming = _streaming(scene, facts, self.nodes)
         grow(scene, self.nodes, bool(self.streaming))
-        newest = [i for i, h in enumerate(self.happenings) if h.kind == "opened"]
-        self.newest = self.happenings[newest[-1] if newest else 0 :]
+        if end is not None and self.state in ("open", "stuck", "closing"):
+            self.happenings.append(server_end(scene, max(end, self.happenings[-1].place if self.happenings else 0)))
+
+    @property
+    def newest(self) -> list[Happening]:
         """What happened since it was opened for the last time."""
+        newest = [i for i, h in enumerate(self.happenings) if h.kind == "opened"]
+        return self.happenings[newest[-1] if newest else 0 :]
 
     @property
     def place(self) -> int:

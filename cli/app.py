@@ -11,7 +11,7 @@ import typer
 from typer._click.exceptions import ClickException
 
 from sglang_lifecycle import __version__
-from sglang_lifecycle.cli import audit, causes, explain, replay, schema
+from sglang_lifecycle.cli import audit, causes, explain, replay, schema, sessions
 from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, error
 from sglang_lifecycle.cli.options import Color
 from sglang_lifecycle.cli.output import write
@@ -26,6 +26,7 @@ app = typer.Typer(
 # One module a command. They import at their top only what `--help` needs, the rest in their bodies.
 app.command("explain")(explain.command)
 app.command("audit")(audit.command)
+app.command("sessions")(sessions.command)
 app.command("causes")(causes.command)
 app.command("schema")(schema.command)
 app.add_typer(replay.app, name="replay")

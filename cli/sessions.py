@@ -1,0 +1,96 @@
+"""`lifecycle sessions`: the sessions of a set of logs, and the tree of one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sglang_lifecycle.cli.errors import ExitCode, UsageError, error
+from sglang_lifecycle.cli.inputs import quoted, request, status
+from sglang_lifecycle.cli.options import Color, DisplayZone, Json, Paths, SGLangVersion, Since, Until, Zone
+from sglang_lifecycle.cli.output import show, write
+from sglang_lifecycle.cli.text import count
+
+if TYPE_CHECKING:
+    from sglang_lifecycle.analyzers.incident import Incident
+    from sglang_lifecycle.analyzers.verdict import SessionTree
+
+MATCHES = 20
+"""So many matches of an ambiguous beginning are listed."""
+
+
+def command(
+    paths: Paths,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="ID", help="Show one session in full: its id, or a beginning of it."),
+    ] = None,
+    json: Json = False,
+    since: Since = None,
+    until: Until = None,
+    tz: Zone = None,
+    display_tz: DisplayZone = None,
+    sglang_version: SGLangVersion = None,
+    color: Color = None,
+) -> ExitCode:
+    """List the sessions, or draw the life of one with the tree of its requests."""
+    if session == "":
+        raise UsageError("the session id is empty; give at least its beginning")
+    question = request(paths, since, until, tz, display_tz, sglang_version)
+
+    from sglang_lifecycle.analyzers.incident import Incident
+    from sglang_lifecycle.analyzers.session_trees import sessions, trees
+
+    evidence = question.read()
+    window = question.window(evidence)
+    incident = Incident(evidence, question.version)
+    if session is None:
+        found = sessions(incident, window.since, window.until)
+        if json:
+            write(found.model_dump_json(by_alias=True))
+        else:
+            from sglang_lifecycle.cli.session_screen import table
+
+            show(partial(table, found, question.clock), color)
+        return status(evidence)
+
+    match = _match(incident, session.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+    if match is None:
+        lines = sum(source.lines for source in evidence.sources)
+        read = f"{count(len(evidence.sources), 'input')}, {count(lines, 'line')}"
+        error(f"no session {session!r} in the inputs ({read}); lifecycle sessions without --session lists them")
+        return ExitCode.NOT_FOUND
+    for index, tree in enumerate(trees(incident, match)):
+        if json:
+            _quote(tree)
+            write(tree.model_dump_json(by_alias=True))
+        else:
+            from sglang_lifecycle.cli.session_screen import screen
+
+            write("") if index else None
+            show(partial(screen, tree, question.clock), color)
+    return status(evidence)
+
+
+def _match(incident: Incident, text: str) -> str | None:
+    """The one session that an id or its beginning stands for."""
+    from sglang_lifecycle.analyzers.session_trees import matches
+
+    found = matches(incident, text)
+    if len(found) > 1:
+        listed = found[:MATCHES]
+        if more := len(found) - len(listed):
+            listed.append(f"and {more} more")
+        raise UsageError(f"{text!r} is the beginning of {len(found):,} session ids; give more of it", listed)
+    return found[0] if found else None
+
+
+def _quote(tree: SessionTree) -> None:
+    for event in tree.events:
+        quoted(event.evidence)
+    for turn in tree.turns:
+        quoted(turn.evidence)
+        for finding in turn.findings:
+            quoted(finding.evidence)
