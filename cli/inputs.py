@@ -48,10 +48,16 @@ class Request:
 
     def read(self) -> Evidence:
         """Read the inputs; what is wrong with them goes to stderr."""
+        from sglang_lifecycle.parsers import store
         from sglang_lifecycle.parsers.log import read
 
-        with progress("reading") as report:
-            evidence = read(self.paths, tz=self.zone, progress=report)
+        stores = [path for path in self.paths if store.is_store(path)]
+        logs = [path for path in self.paths if path not in stores]
+        parts = [_stored(path) for path in stores]
+        if logs:
+            with progress("reading") as report:
+                parts.append(read(logs, tz=self.zone, progress=report))
+        evidence = parts[0] if len(parts) == 1 else store.merge(parts)
         for source in evidence.sources:
             for text in source.warnings:
                 if text not in evidence.failed:
@@ -69,6 +75,16 @@ class Request:
         if since is not None and until is not None and since > until:
             raise UsageError(f"--since ({self.clock.full(since)}) is later than --until ({self.clock.full(until)})")
         return Window(since, until)
+
+
+def _stored(path: str) -> Evidence:
+    from sglang_lifecycle.parsers import store
+    from sglang_lifecycle.parsers.evidence import Evidence
+
+    try:
+        return store.load(path)
+    except (store.StoreError, OSError) as problem:
+        return Evidence(failed=[str(problem)])
 
 
 def request(

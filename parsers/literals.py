@@ -23,6 +23,7 @@ _KEY = re.compile(r"\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|(\w+)): ?")
 _STATUS = re.compile(r"<?HTTPStatus\.([A-Z_]+)(?:: \d{3}>)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 _CONSTANTS: dict[str, Any] = {"None": None, "True": True, "False": False}
+_DIGITS = 21  # a longer integer is no count and no id; reading it would cost more than it is worth
 _MAX_DEPTH = 32
 
 
@@ -106,7 +107,9 @@ def value(text: str, depth: int = 0) -> Any:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _NUMBER.fullmatch(text):
-        return float(text) if any(c in text for c in ".eE") else int(text[:18])
+        if any(c in text for c in ".eE"):
+            return float(text)
+        return int(text) if len(text) <= _DIGITS else text
     first = text[:1]
     if first in _STRING:
         whole = string(text)

@@ -1,0 +1,160 @@
+"""The evidence table as a Polars frame, and back.
+
+One row per fact, the columns of `Fact`; `event` and `at_from` are Enums, and what only some kinds of facts have sits in
+the struct column `detail`. Nothing is lost on the way: `facts(frame(evidence))` gives the same facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+_TEXT, _INT, _FLOAT, _BOOL, _TEXTS = pl.String, pl.Int64, pl.Float64, pl.Boolean, pl.List(pl.String)
+
+DETAIL: dict[str, Any] = {
+    "api_error": _TEXT,
+    "args": pl.List(pl.Struct({"name": _TEXT, "value": _TEXT})),
+    "background": _BOOL,
+    "batch": _TEXTS,
+    "chunked_prefill_size": _INT,
+    "context_len": _INT,
+    "count": _INT,
+    "cut": _BOOL,
+    "dp_rank": _INT,
+    "drop_previous_output": _BOOL,
+    "durations": _TEXT,
+    "entry_time": _FLOAT,
+    "error": _TEXT,
+    "exception": _TEXT,
+    "exit_code": _INT,
+    "failed": _TEXT,
+    "fields": _TEXTS,
+    "forced": _BOOL,
+    "forward_entry_time": _FLOAT,
+    "frames": _TEXTS,
+    "grammar": _BOOL,
+    "has_output": _BOOL,
+    "http_status": _INT,
+    "kind": _TEXT,
+    "max_new_tokens": _INT,
+    "max_running_requests": _INT,
+    "max_total_tokens": _INT,
+    "method": _TEXT,
+    "n": _INT,
+    "name": _TEXT,
+    "new_seq": _INT,
+    "new_token": _INT,
+    "offset": _INT,
+    "opening": _TEXT,
+    "path": _TEXT,
+    "peer": _TEXT,
+    "peer_rank": _INT,
+    "pid": _INT,
+    "place": _TEXT,
+    "priority": _INT,
+    "prompt_ids": _INT,
+    "queued_rids": _TEXTS,
+    "raw": _BOOL,
+    "reason": _TEXT,
+    "replace": _BOOL,
+    "request_received_ts": _FLOAT,
+    "response_sent_to_client_ts": _FLOAT,
+    "rids": _TEXTS,
+    "running_rids": _TEXTS,
+    "seconds": _FLOAT,
+    "session": _BOOL,
+    "soft": _BOOL,
+    "stream": _BOOL,
+    "unfinished": _INT,
+    "worker": _BOOL,
+    "aborted": _BOOL,
+}
+"""The keys of a fact's `detail`, with their types."""
+
+_SPECIAL = {
+    "event": pl.Enum([str(e) for e in Event]),
+    "at_from": pl.Enum(["own", "neighbours", "meta", "wrapper"]),
+    "detail": pl.Struct(DETAIL),
+}
+_INTEGERS = frozenset(
+    "line offset length room status_code prompt_tokens completion_tokens cached_tokens retractions running "
+    "queued".split()
+)
+_FLOATS = frozenset("at at_error e2e_s queue_s forward_s token_usage".split())
+COLUMNS: dict[str, Any] = {
+    name: _SPECIAL.get(name, _INT if name in _INTEGERS else _FLOAT if name in _FLOATS else _TEXT)
+    for name in Fact.__slots__
+} | {"tainted": _BOOL, "room": pl.UInt64}
+"""The columns of the table, with their types."""
+
+SCHEMA = pl.Schema(COLUMNS)
+
+
+def frame(facts: Sequence[Fact]) -> pl.DataFrame:
+    """The evidence table of some facts, in their order."""
+    columns: dict[str, list[Any]] = {
+        name: [_storable(getattr(f, name), kind) for f in facts] for name, kind in COLUMNS.items() if name != "detail"
+    }
+    columns["event"] = [str(e) for e in columns["event"]]
+    columns["detail"] = [_packed(f.detail) for f in facts]
+    return pl.DataFrame(columns, schema=SCHEMA)
+
+
+def facts(table: pl.DataFrame) -> Iterator[Fact]:
+    """The facts of an evidence table, in its order."""
+    for row in table.select(list(COLUMNS)).iter_rows(named=True):
+        row["event"] = Event(row["event"])
+        row["detail"] = _unpacked(row["detail"] or {})
+        yield Fact(**row)
+
+
+def _storable(value: Any, kind: Any) -> Any:
+    """A value as its column can hold it: an integer that a stranger chose may be of any size."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if _LOWEST[kind == pl.UInt64] <= value < _HIGHEST[kind == pl.UInt64] else None
+    return value
+
+
+_LOWEST, _HIGHEST = (-(2**63), 0), (2**63, 2**64)
+
+
+def _packed(detail: dict[str, Any]) -> dict[str, Any]:
+    packed = {k: _storable(v, DETAIL.get(k)) for k, v in detail.items()}
+    if "args" in packed:
+        packed["args"] = [{"name": k, "value": _typed(v)} for k, v in packed["args"].items()]
+    if "kind" in packed:
+        packed["kind"] = str(packed["kind"])
+    return packed
+
+
+def _unpacked(detail: dict[str, Any]) -> dict[str, Any]:
+    kept = {k: v for k, v in detail.items() if v is not None}
+    if "args" in kept:
+        kept["args"] = {a["name"]: _untyped(a["value"]) for a in kept["args"]}
+    if "fields" in kept:
+        kept["fields"] = tuple(kept["fields"])
+    if kept.get("kind", "").isdigit():
+        kept["kind"] = int(kept["kind"])
+    return kept
+
+
+def _typed(value: Any) -> str:
+    """A server argument as text that keeps its type."""
+    text = "\n".join(map(str, value)) if isinstance(value, list) else value
+    return f"{type(value).__name__}:{text}"
+
+
+def _untyped(text: str) -> Any:
+    kind, _, value = text.partition(":")
+    readers: dict[str, Any] = {"int": int, "float": float, "bool": "True".__eq__, "NoneType": lambda _: None}
+    readers["list"] = lambda text: text.split("\n") if text else []
+    return readers.get(kind, str)(value)
+
+
+def keys(facts_: Iterable[Fact]) -> set[str]:
+    """All keys that occur in the facts' `detail`."""
+    return {key for fact in facts_ for key in fact.detail}

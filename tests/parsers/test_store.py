@@ -1,0 +1,57 @@
+"""The evidence table and the store: nothing is lost on the way, and a store answers like the logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from sglang_lifecycle.cli.app import main
+from sglang_lifecycle.parsers import store, table
+from sglang_lifecycle.parsers.log import read
+
+ROOT = Path(__file__).parents[2] / "fixtures"
+SCENARIOS = sorted({str(p.parent.relative_to(ROOT)) for p in ROOT.glob("0.*/*/logs")})
+
+
+@pytest.mark.parametrize("recorded", SCENARIOS)
+def test_a_frame_gives_back_every_fact(recorded: str) -> None:
+    facts = read([str(ROOT / recorded / "logs")]).facts
+    frame = table.frame(facts)
+    assert frame.schema == pl.Schema(table.COLUMNS)
+    assert list(table.facts(frame)) == facts
+    assert table.keys(facts) <= set(table.DETAIL)
+
+
+def _audit(path: Path | str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    assert main(["audit", str(path), "--format", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("recorded", ["0.5.23/s14_timeout_prefix", "0.5.10/s12_text_dir", "0.5.23/s18_two_lives"])
+def test_a_store_answers_like_the_logs(recorded: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs, kept = ROOT / recorded / "logs", tmp_path / "incident.parquet"
+    assert main(["ingest", str(logs), "-o", str(kept)]) == 0
+    assert "facts of" in capsys.readouterr().out
+    assert _audit(kept, capsys) == _audit(logs, capsys)
+    assert [p.name for p in tmp_path.iterdir()] == ["incident.parquet"]
+
+
+def test_a_store_that_cannot_be_written_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = str(ROOT / SCENARIOS[0] / "logs")
+    assert main(["ingest", logs, "-o", str(tmp_path / "no" / "such" / "folder.parquet")]) == 4
+    assert "cannot be written" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_store_and_a_foreign_one_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    foreign, damaged = tmp_path / "foreign.parquet", tmp_path / "damaged.parquet"
+    pl.DataFrame({"a": [1]}).write_parquet(foreign)
+    damaged.write_bytes(foreign.read_bytes()[:-20])
+    for path, what in ((foreign, "not one of `lifecycle ingest`"), (damaged, "a damaged store")):
+        with pytest.raises(store.StoreError, match=what):
+            store.load(path)
+        assert main(["audit", str(path)]) == 4
+        assert path.name in capsys.readouterr().err
