@@ -96,7 +96,7 @@ class _Lines:
         self._seen: dict[int, int] = {}
 
     def add(self, facts: Iterable[Fact | None]) -> list[int]:
-        return [self._index(f) for f in facts if f is not None]
+        return list(dict.fromkeys(self._index(f) for f in facts if f is not None))
 
     def _index(self, fact: Fact) -> int:
         known = self._seen.get(id(fact))

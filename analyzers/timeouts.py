@@ -124,11 +124,16 @@ def _collision(attempt: Attempt, root: Attempt, message_id: str, stage: str) -> 
     assert root.finish is not None
     kind = "waiting" if message_id == "waiting_timeout" else "running"
     mine, limit = spent(attempt, message_id), spent(root, message_id)
-    lengths = f" after {mine:.1f} s, where {root.rid!r} had {limit:.1f} s" if mine and limit else ""
+    if stage == "running" and kind == "waiting":
+        how = ": it was running, and a waiting timeout of its own ends only what waits"
+    elif stage == "waiting" and kind == "running":
+        how = ": it had never run"
+    else:
+        how = f": it had lasted {mine:.1f} s, that one {limit:.1f} s" if mine and limit else ""
     finding = Finding(
         "timeout-prefix-collision",
         "proven",
-        f"The {kind} timeout of {root.rid!r} hit it, because its rid begins with that one's{lengths}.",
+        f"The {kind} timeout of {root.rid!r} hit it, because its rid begins with that one's{how}.",
         [attempt.finish, root.finish],
         stage=stage,
         actor="peer-request",

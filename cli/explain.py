@@ -52,7 +52,7 @@ def command(
     verdicts = []
     for text in asked:
         match = _match(incident, evidence, text, window)
-        verdict = explain(incident, match)
+        verdict = explain(incident, match, window.since, window.until)
         if verdict.status != "not-found":
             verdict = verdict.model_copy(update={"matched_by": "rid" if match == text else "prefix"})
             _warn_outside(verdict, window, question.clock)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from sglang_lifecycle.analyzers.verdict import EvidenceLine, Link, Verdict
+from sglang_lifecycle.analyzers.verdict import EvidenceLine, KnownFault, Link, Verdict
 from sglang_lifecycle.cli.layout import (
     FAINT,
     GAP,
@@ -198,6 +198,8 @@ def _findings(verdict: Verdict) -> Iterator[tuple[Text, RenderableType]]:
         yield Text("contradicts", style="bold red"), bullets(verdict.contradictions)
     if verdict.missing:
         yield Text("missing", style=LABEL), bullets(verdict.missing)
+    if verdict.known_faults:
+        yield Text("known fault", style=LABEL), bullets([_fault(fault) for fault in verdict.known_faults])
     if verdict.ruled_out:
         excluded = Text()
         for index, each in enumerate(verdict.ruled_out):
@@ -208,6 +210,13 @@ def _findings(verdict: Verdict) -> Iterator[tuple[Text, RenderableType]]:
         predicted = f"predicts {replay.predicted}" if replay.predicted else "has no say"
         agrees = {True: ": it agrees", False: ": it does not agree", None: ""}[replay.agrees]
         yield Text("replay", style=LABEL), plain(f"the reference scheduler ({replay.era}) {predicted}{agrees}")
+
+
+def _fault(fault: KnownFault) -> str:
+    """A fault of SGLang, with the releases that have it."""
+    until = f"fixed in {fault.fixed_in}" if fault.fixed_in else f"in {fault.last} still there"
+    where = f", {fault.url}" if fault.url else ""
+    return f"{fault.title}, since {fault.first}, {until} ({fault.id}{where})"
 
 
 def _client(verdict: Verdict) -> str:

@@ -239,7 +239,7 @@ class World:
         self.during_read()
         return self.evidence
 
-    def explain(self, incident: Any, rid: str) -> Verdict:
+    def explain(self, incident: Any, rid: str, since: float | None = None, until: float | None = None) -> Verdict:
         if rid in self.verdicts:
             return self.verdicts[rid]
         return Verdict(
