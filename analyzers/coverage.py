@@ -44,6 +44,8 @@ _PROCESSES = {
 }
 """Which process writes which events; a process that has only crashed names itself."""
 
+_CRASHED = {"Scheduler": "scheduler", "TokenizerManager": "API server", "DetokenizerManager": "detokenizer"}
+
 _PLAIN_OFF = frozenset({"warning", "warn", "error", "critical"})
 _QUARTER = 900.0  # seconds: zones differ by quarters of an hour
 _SLACK = 1.5  # seconds that a record may be written after the stamp inside it
@@ -51,7 +53,8 @@ _SLACK = 1.5  # seconds that a record may be written after the stamp inside it
 
 def coverage(incident: Incident) -> Coverage:
     """What the logs of an incident can and cannot answer."""
-    found = [_life(scene) for scene in incident.scenes]
+    scenes = [scene for scene in incident.scenes if scene.life.facts]
+    found = [_life(scene) for scene in scenes]
     return Coverage(
         inputs=[
             InputReport(
@@ -65,8 +68,8 @@ def coverage(incident: Incident) -> Coverage:
             for s in incident.evidence.sources
         ],
         lives=found,
-        offsets=[offset for scene in incident.scenes for offset in _offsets(scene)] + list(_across(incident.scenes)),
-        questions=open_questions(found, [scene.release for scene in incident.scenes]),
+        offsets=[offset for scene in scenes for offset in _offsets(scene)] + list(_across(scenes)),
+        questions=open_questions(found, [scene.release for scene in scenes]),
     )
 
 
@@ -100,7 +103,7 @@ def _life(scene: Scene) -> LifeCoverage:
         requests=len(real),
         unfinished=sum(a.received is not None and a.finish is None for a in real),
         tainted=sum(f.tainted for f in life.facts),
-        circumstances=list(_circumstances(scene, real, end is not None)),
+        circumstances=list(_circumstances(scene, real, end is not None and end.cause != "server-shutdown")),
         **_switches(scene),
     )
 
@@ -113,8 +116,9 @@ def _processes(scene: Scene) -> list[str]:
     found: dict[str, None] = {}
     for fact in scene.life.facts:
         found |= {name: None for name, events in _PROCESSES.items() if fact.event.startswith(events)}
-        if fact.event is Event.PROCESS_CRASHED and (name := deaths.PROCESS_NAMES.get(str(fact.detail.get("name")))):
-            found[name] = None
+        if fact.event is Event.PROCESS_CRASHED:
+            name = str(fact.detail.get("name", "a process"))
+            found[_CRASHED.get(name, name)] = None
     return sorted(found)
 
 
@@ -189,7 +193,6 @@ def _switches(scene: Scene) -> dict[str, Switch]:
         return bool(args[name]) if name in args else None
 
     quiet = args.get("log_level_http") in _PLAIN_OFF
-    sessions = bool(scene.sessions) and scene.release.within("0.5.11") is not None
     debug = Event.ABORT_EXECUTED in events or args.get("log_level") == "debug"
     return {
         "time_stats": _switch(
@@ -197,11 +200,19 @@ def _switches(scene: Scene) -> dict[str, Switch]:
         ),
         "access_log": _switch(scene.sees_access, False if quiet else None, scene.sees_requests),
         "debug_lines": _switch(debug, False if "log_level" in args else None, False),
-        "session_lines": _switch(any(e.startswith("session.") for e in events), None, sessions),
+        "session_lines": _switch(
+            bool(events & {Event.SESSION_OPENED, Event.SESSION_CLOSED}), None, bool(scene.sessions)
+        ),
         "status_snapshots": _switch(Event.SCHEDULER_STATUS in events, None, Event.BATCH_DECODE in events),
         "metrics_export": _switch(Event.METRICS_EXPORTED in events, told("export_metrics_to_file"), False),
         "crash_dump": _switch(Event.SERVER_DUMPED in events, told("crash_dump_folder"), False),
     }
+
+
+def _served_session(scene: Scene) -> bool:
+    """Whether a turn of a session ran to its end: one that names a session may name one that never was."""
+    ends = [turn.finish for turns in scene.sessions.values() for turn in turns]
+    return any(end is not None and end.finish_type != "abort" for end in ends)
 
 
 def _switch(seen: bool, told: bool | None, would_show: bool) -> Switch:
@@ -213,7 +224,7 @@ def _switch(seen: bool, told: bool | None, would_show: bool) -> Switch:
     return "off" if told is False or would_show else "unknown"
 
 
-def _circumstances(scene: Scene, real: list[Attempt], died: bool) -> Iterator[str]:
+def _circumstances(scene: Scene, real: list[Attempt], crashed: bool) -> Iterator[str]:
     """What happened in a life, as far as questions depend on it."""
     args, facts = scene.life.args, scene.life.facts
     said = {f.message_id for f in facts if f.message_id is not None and not f.tainted}
@@ -225,11 +236,11 @@ def _circumstances(scene: Scene, real: list[Attempt], died: bool) -> Iterator[st
         "timeouts": bool(said & {"waiting_timeout", "running_timeout"}),
         "disconnects": any(f.event is Event.CLIENT_DISCONNECTED for f in facts),
         "streams": any(a.stream for a in real),
-        "sessions": bool(scene.sessions) or any(f.event.startswith("session.") for f in facts),
-        "died": died,
+        "sessions": _served_session(scene),
+        "gaps": any(True for _ in _gaps(scene)),
+        "crashed": crashed,
         "ranks": any(isinstance(size, int) and size > 1 for size in sizes) or len({f.rank for f in facts}) > 2,
         "disaggregated": args.get("disaggregation_mode") in ("prefill", "decode"),
-        "one-side": False,
     }
     yield from (name for name, is_so in happened.items() if is_so)
 

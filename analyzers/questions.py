@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -30,12 +30,12 @@ class Means:
 
     brings_for: tuple[str, ...]
     how: str
-    set: str
+    what: tuple[str, ...]
     brings: str
     since: str = RELEASES[0]
     until: str = RELEASES[-1]
-    required: tuple[str, ...] = field(default=())
-    forbidden: tuple[str, ...] = field(default=())
+    required: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def catalogue() -> Catalogue:
             Means(
                 tuple(r["for"]),
                 r["how"],
-                r["set"],
+                tuple(r["what"]),
                 r["brings"],
                 r.get("since", RELEASES[0]),
                 r.get("until", RELEASES[-1]),
@@ -111,7 +111,7 @@ def _means(question: Question, traits: set[str], release: Release) -> list[Means
 def _remedy(means: Means) -> Remedy:
     return Remedy(
         how=means.how,  # type: ignore[arg-type]
-        set=means.set,
+        what=list(means.what),
         brings=means.brings,
         since=means.since,
         until=means.until,

@@ -380,8 +380,8 @@ class LifeCoverage(_Model):
 class Remedy(_Model):
     """What to set or to give, so that a question has an answer the next time."""
 
-    how: Literal["flag", "environment", "call", "unset", "logs", "upgrade"]
-    set: str
+    how: Literal["set", "unset", "call", "logs", "upgrade"]
+    what: list[str] = Field(description="flags and environment variables as they are set, else one text")
     brings: str
     since: str
     until: str

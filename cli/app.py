@@ -11,7 +11,7 @@ import typer
 from typer._click.exceptions import ClickException
 
 from sglang_lifecycle import __version__
-from sglang_lifecycle.cli import audit, causes, explain, ingest, replay, schema, sessions
+from sglang_lifecycle.cli import audit, causes, doctor, explain, ingest, replay, schema, sessions
 from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, error
 from sglang_lifecycle.cli.options import Color
 from sglang_lifecycle.cli.output import write
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.command("explain")(explain.command)
 app.command("audit")(audit.command)
 app.command("sessions")(sessions.command)
+app.command("doctor")(doctor.command)
 app.command("ingest")(ingest.command)
 app.command("causes")(causes.command)
 app.command("schema")(schema.command)

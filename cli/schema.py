@@ -19,6 +19,9 @@ class Name(StrEnum):
 
     EXPLAIN = "explain"
     AUDIT = "audit"
+    SESSIONS = "sessions"
+    SESSION = "session"
+    DOCTOR = "doctor"
 
 
 def command(
@@ -33,8 +36,14 @@ def command(
 
 
 def _schema(name: Name) -> dict[str, Any]:
-    from sglang_lifecycle.analyzers.verdict import Audit, Verdict
+    from sglang_lifecycle.analyzers.verdict import Audit, Coverage, Sessions, SessionTree, Verdict
 
-    models: dict[Name, type[BaseModel]] = {Name.EXPLAIN: Verdict, Name.AUDIT: Audit}
+    models: dict[Name, type[BaseModel]] = {
+        Name.EXPLAIN: Verdict,
+        Name.AUDIT: Audit,
+        Name.SESSIONS: Sessions,
+        Name.SESSION: SessionTree,
+        Name.DOCTOR: Coverage,
+    }
     schema = models[name].model_json_schema(by_alias=True, mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
