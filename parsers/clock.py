@@ -1,6 +1,7 @@
 """When a record without a stamp of its own happened: an interval, never a guess.
 
-The request log of 0.5.8 to 0.5.11 writes no time. Its neighbours in the same file bound it; where a `Finish` carries
+The request log of 0.5.8 to 0.5.11 writes no time. Its neighbours in the same file bound it, so does the stamp of a log
+collector; where a `Finish` carries
 epoch stamps in `meta_info`, these tell the instant, after the zone of the log has been taken into account.
 """
 
@@ -23,7 +24,7 @@ def settle(facts: Sequence[Fact]) -> None:
     lower: float | None = None
     waiting: list[tuple[Fact, float | None]] = []
     for fact in facts:
-        if fact.at is None:
+        if fact.at is None or fact.at_from == "wrapper":
             waiting.append((fact, lower))
             continue
         start = fact.at - (fact.at_error or 0.0)
@@ -39,6 +40,9 @@ def settle(facts: Sequence[Fact]) -> None:
 
 
 def _between(fact: Fact, lower: float | None, upper: float | None) -> None:
+    if fact.at is not None:
+        _narrow(fact, lower, upper)
+        return
     if lower is None and upper is None:
         _from_inside(fact)
         return
@@ -49,6 +53,18 @@ def _between(fact: Fact, lower: float | None, upper: float | None) -> None:
         fact.at, fact.at_error = (lower + upper) / 2, (upper - lower) / 2
     fact.at_from = "neighbours"
     _sharpen(fact, lower, upper)
+
+
+def _narrow(fact: Fact, lower: float | None, upper: float | None) -> None:
+    """A collector's stamp and the neighbours: both hold, unless they contradict each other."""
+    assert fact.at is not None
+    low, high = fact.at - (fact.at_error or 0.0), fact.at + (fact.at_error or 0.0)
+    if lower is not None and lower <= high:
+        low = max(low, lower)
+    if upper is not None and upper >= low:
+        high = min(high, upper)
+    fact.at, fact.at_error = (low + high) / 2, (high - low) / 2
+    _sharpen(fact, low, high)
 
 
 def _from_inside(fact: Fact) -> None:

@@ -80,7 +80,8 @@ class Event(StrEnum):
 class Fact:
     """One fact, with its place in the input.
 
-    `line` counts from 1; `offset` and `length` are bytes in `source`. `at` is UTC epoch seconds, the middle of the
+    `line` counts from 1; `offset` and `length` are bytes in `source`. `process` is the log that `source` is a part of:
+    the same for all files that a log was rotated into. `at` is UTC epoch seconds, the middle of the
     interval in which it happened; `at_error` is half the interval's width in seconds; `at_from` is `own` (the line's
     own stamp), `neighbours`, `meta` (a stamp inside the record) or `wrapper` (a log collector's).
     `tainted` facts may have been written by a stranger: SGLang prints raw user text in or just before them.
@@ -124,7 +125,11 @@ class Fact:
 
 @dataclass(slots=True)
 class Source:
-    """What became of one input."""
+    """What became of one input, or of one of the streams in it: `file.log[pod/sglang-0]`.
+
+    `wrappers` are the collectors' formats around its lines, outermost first; `zone` is that of its stamps where a
+    collector's told it, as `UTC+08:00`.
+    """
 
     path: str
     bytes: int = 0
@@ -132,6 +137,8 @@ class Source:
     recognised: int = 0
     unknown: int = 0
     warnings: list[str] = field(default_factory=list)
+    wrappers: list[str] = field(default_factory=list)
+    zone: str | None = None
 
 
 @dataclass(slots=True)

@@ -1,90 +1,267 @@
-"""Where logs are: files, folders, standard input."""
+"""Where logs are: files, folders, globs, standard input; packed, in archives, in several rotated files."""
 
 from __future__ import annotations
 
-import atexit
+import codecs
+import glob
 import os
-import shutil
+import stat
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
+
+from sglang_lifecycle.parsers import archives, documents, rotation
+from sglang_lifecycle.parsers.compression import Decompressed, compressed
+from sglang_lifecycle.parsers.spool import Budget, Refused, spool
+
+DEPTH = 4
+"""How deep archives and compressions may be nested."""
 
 _SNIFF = 8192
-_spooled: dict[str, Path] = {}
+_CHUNK = 1 << 20
+_CONTROLS = bytes({*range(1, 32), 127} - set(b"\t\n\r\f\b\x1b"))
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
-    """One stream of bytes. `name` is what the user knows it by; `named` says that the command line names it."""
+class File:
+    """A file of text. `name` is what the user knows it by, `named` says that the command line names it.
+
+    `path` is where its bytes are: the file itself or a temporary copy. `problem` says why it is not read, `note` what
+    is missing of it.
+    """
 
     name: str
     path: Path
-    size: int
     named: bool
+    size: int = 0
+    problem: str | None = None
+    note: str | None = None
 
     def open(self) -> BinaryIO:
         """Open it for reading. Raises OSError."""
         return self.path.open("rb", buffering=1 << 20)
 
 
-def expand(paths: Sequence[str], failed: list[str]) -> Iterator[Input]:
-    """The inputs behind the paths of a command line, folders searched in the order of their names.
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One log, in one or several files, the oldest first."""
 
-    A path that is missing or can't be read is described in `failed`, in one line each.
+    files: tuple[File, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its newest file."""
+        return self.files[-1].name
+
+    @property
+    def size(self) -> int:
+        """Bytes of text."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not read."""
+        return self.files[0].problem
+
+
+def expand(paths: Sequence[str], failed: list[str]) -> list[Input]:
+    """The logs behind the paths of a command line, folders searched in the order of their names.
+
+    A path that is missing or can't be read is described in `failed`, in one line each. Files that are no text come
+    with a `problem`.
     """
+    files: list[File] = []
     seen: set[Path] = set()
+    for file in _walk(paths, failed):
+        try:
+            real = file.path.resolve(strict=True)
+            if real in seen:
+                continue
+            seen.add(real)
+            found = list(_look(replace(file, path=real, size=real.stat().st_size), 0))
+        except OSError as error:
+            failed.append(f"{file.name}: cannot be read: {error.strerror or error}")
+            continue
+        failed.extend(f"{each.name}: {each.problem}" for each in found if each.named and each.problem)
+        files.extend(each for each in found if not (each.named and each.problem))
+    readable = [file for file in files if not file.problem]
+    return [
+        *(Input(tuple(group)) for group in rotation.logs(readable)),
+        *(Input((file,)) for file in files if file.problem),
+    ]
+
+
+def _walk(paths: Sequence[str], failed: list[str]) -> Iterator[File]:
     for name in paths:
         if name == "-":
-            path = _spool()
-            yield Input("-", path, path.stat().st_size, named=True)
+            yield File("-", _standard_input(), named=True)
             continue
-        path = Path(name)
-        if path.is_dir():
+        matches = [name] if os.path.lexists(name) else sorted(glob.glob(name, recursive=True)) or [name]
+        for match in matches:
+            path = Path(match)
+            if not path.is_dir():
+                yield from _one(match, path, failed)
+                continue
             for root, folders, files in os.walk(path):
                 folders.sort()
-                for file in sorted(files):
-                    yield from _one(Path(root, file), False, failed, seen)
-        else:
-            yield from _one(path, True, failed, seen)
+                yield from (File(str(Path(root, each)), Path(root, each), named=False) for each in sorted(files))
 
 
-def _one(path: Path, named: bool, failed: list[str], seen: set[Path]) -> Iterator[Input]:
+def _one(name: str, path: Path, failed: list[str]) -> Iterator[File]:
     try:
-        real = path.resolve(strict=True)
-        if not real.is_file():
-            raise OSError(0, "not a regular file")
-        if real in seen:
+        mode = path.stat().st_mode
+        if stat.S_ISFIFO(mode):
+            with path.open("rb") as stream:
+                path = spool(_chunks(stream))
+        elif not stat.S_ISREG(mode):
+            failed.append(f"{path}: cannot be read: not a regular file")
             return
-        with real.open("rb") as stream:
-            binary = b"\0" in stream.read(_SNIFF)
     except FileNotFoundError:
         failed.append(f"{path}: no such file or folder")
         return
     except OSError as error:
         failed.append(f"{path}: cannot be read: {error.strerror or error}")
         return
-    if binary:
-        failed.append(f"{path}: a binary file, not a log") if named else None
+    yield File(str(Path(name)), path, named=True)
+
+
+@cache
+def _standard_input() -> Path:
+    return spool(_chunks(sys.stdin.buffer))
+
+
+def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
+    while chunk := stream.read(_CHUNK):
+        yield chunk
+
+
+def _look(file: File, depth: int) -> Iterator[File]:
+    """The texts that a file is or holds. Raises OSError."""
+    if not file.path.is_file():
+        yield replace(file, problem="not a regular file")
         return
-    seen.add(real)
-    yield Input(str(path), real, real.stat().st_size, named)
+    with file.path.open("rb") as stream:
+        head = stream.read(_SNIFF)
+    compression = compressed(head)
+    packed = compression or archives.is_tar(head) or head.startswith(archives.ZIP_MAGIC)
+    if packed and depth >= DEPTH:
+        yield replace(file, problem=f"refused: packed more than {DEPTH} times over")
+    elif compression is not None:
+        yield from _decompressed(file, compression, depth)
+    elif packed:
+        with file.path.open("rb") as stream:
+            members = archives.tar_members if archives.is_tar(head) else archives.zip_members
+            yield from _members(file, members(stream), depth)
+    else:
+        yield from _text(file, head)
 
 
-def _spool() -> Path:
-    """Standard input as a file, so that evidence lines can be shown again; removed at exit."""
-    if "-" not in _spooled:
-        with tempfile.NamedTemporaryFile(prefix="lifecycle-", suffix=".log", delete=False) as file:
-            _spooled["-"] = Path(file.name)
-            atexit.register(_spooled["-"].unlink, missing_ok=True)
-            shutil.copyfileobj(sys.stdin.buffer, file)
-    return _spooled["-"]
+def _decompressed(file: File, compression: str, depth: int) -> Iterator[File]:
+    with file.path.open("rb") as stream:
+        unpacked = Decompressed(stream, compression, Budget(file.size))
+        try:
+            head = unpacked.peek(_SNIFF)
+            if archives.is_tar(head):
+                yield from _members(file, archives.tar_members(unpacked), depth)
+                return
+            if not compressed(head) and not head.startswith(archives.ZIP_MAGIC) and _binary(head):
+                yield replace(file, problem="a binary file, not a log")
+                return
+            path = spool(unpacked.chunks())
+        except Refused as refused:
+            yield replace(file, problem=f"refused: {refused}")
+            return
+    note = f"damaged, the end is missing: {unpacked.damage}" if unpacked.damage else None
+    if not path.stat().st_size and note:
+        yield replace(file, problem=note)
+        return
+    yield from _look(replace(file, path=path, size=path.stat().st_size, note=note or file.note), depth + 1)
+
+
+def _members(file: File, members: Iterator[archives.Member], depth: int) -> Iterator[File]:
+    budget = Budget(file.size)
+    member = replace(file, named=False)
+    try:
+        for each in members:
+            member = replace(file, name=f"{file.name}!{each.name.removeprefix('./')}", named=False, note=None)
+            if each.refused is not None or each.chunks is None:
+                yield replace(member, problem=f"refused: {each.refused}")
+                continue
+            path = spool(_counted(each.chunks, budget))
+            yield from _look(replace(member, path=path, size=path.stat().st_size), depth + 1)
+    except Refused as refused:
+        yield replace(file, problem=f"refused: {member.name}: {refused}")
+    except (archives.Damaged, OSError, RuntimeError, EOFError) as error:
+        yield replace(file, name=file.name, named=False, problem=str(error))
+
+
+def _counted(chunks: Iterable[bytes], budget: Budget) -> Iterator[bytes]:
+    for chunk in chunks:
+        budget.take(len(chunk))
+        yield chunk
+
+
+def _text(file: File, head: bytes) -> Iterator[File]:
+    encoding = _utf16(head)
+    if encoding is not None:
+        path = spool(_recoded(file.path, encoding))
+        with path.open("rb") as stream:
+            head = stream.read(_SNIFF)
+        file = replace(file, path=path, size=path.stat().st_size)
+    elif _binary(head):
+        yield replace(file, problem="a binary file, not a log")
+        return
+    if documents.is_document(head):
+        try:
+            lines = documents.entries(file.path)
+        except Refused as refused:
+            yield replace(file, problem=f"refused: {refused}")
+            return
+        if lines is not None:
+            path = spool(lines)
+            file = replace(file, path=path, size=path.stat().st_size)
+    yield file
+
+
+def _binary(head: bytes) -> bool:
+    """Whether a beginning is no text. Holes of NULs in a text, left by a truncation under a writer, don't count."""
+    if b"\0" not in head:
+        return False
+    text = head.replace(b"\0", b"")
+    return len(text) - len(text.translate(None, _CONTROLS)) > len(text) // 100 or len(text) * 2 < len(head)
+
+
+def _utf16(head: bytes) -> str | None:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    even, odd = head[:512:2], head[1:512:2]
+    if odd and odd.count(0) * 10 > len(odd) * 8 and even.count(0) * 10 < len(even):
+        return "utf-16-le"
+    if even and even.count(0) * 10 > len(even) * 8 and odd.count(0) * 10 < len(odd):
+        return "utf-16-be"
+    return None
+
+
+def _recoded(path: Path, encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    with path.open("rb") as stream:
+        for chunk in _chunks(stream):
+            yield decoder.decode(chunk).encode("utf-8", "replace")
+
+
+_places: dict[str, Path] = {}
+
+
+def remember(name: str, path: Path) -> None:
+    """Let `read_span` find what goes by a name that is no path."""
+    _places[name] = path
 
 
 def read_span(name: str, offset: int, length: int) -> bytes:
-    """The bytes of a record. Raises OSError where the input is gone."""
-    with _spooled.get(name, Path(name)).open("rb") as stream:
+    """The bytes of a record, wrappers and all. Raises OSError where the input is gone."""
+    with _places.get(name, Path(name)).open("rb") as stream:
         stream.seek(offset)
         return stream.read(length)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import orjson
 
 from sglang_lifecycle.parsers import clock, facts, requestlog
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
 from sglang_lifecycle.parsers.inputs import expand
+from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.patterns import Pattern, table
 from sglang_lifecycle.parsers.prefix import Head, Prefix, zone
+from sglang_lifecycle.parsers.streams import Log
 
 Progress = Callable[[int, int], None]
 
@@ -20,18 +22,6 @@ _RAW_LINES, _RAW_BYTES = 4096, 1 << 20  # how far a record with raw user text ma
 _TAIL_LINES = 400  # lines of a traceback or dump that are looked at
 _OPEN_LINES = 20  # records after an open-ended text that are tainted at most
 _JSON_HEADS = ('{"request_parameters"',)
-_TICK = 1 << 22  # bytes between two calls of a progress function
-
-
-class _Line:
-    """One physical line."""
-
-    __slots__ = ("ending", "length", "number", "offset", "text")
-
-    def __init__(self, number: int, offset: int, raw: bytes) -> None:
-        self.number, self.offset, self.length = number, offset, len(raw)
-        self.text = raw.rstrip(b"\r\n").decode("utf-8", "replace")
-        self.ending = "\r\n" if raw.endswith(b"\r\n") else "\n"
 
 
 class _Reader:
@@ -43,14 +33,14 @@ class _Reader:
         self.table = table()
         self.facts: list[Fact] = []
         self._tail: tuple[Fact, list[str]] | None = None
-        self._raw: tuple[Pattern, Head, list[_Line]] | None = None
+        self._raw: tuple[Pattern, Head, list[Line]] | None = None
         self._echo = 0  # continuation lines of a multi-line text that is known already and now repeated
         self._texts: deque[str] = deque(maxlen=64)  # multi-line messages seen lately
         self._tainting = 0
         self._raw_ended: dict[Pattern, int] = {}  # where in `facts` each pattern with raw user text last seemed to end
         self._seen_fields: set[tuple[str, ...]] = set()
 
-    def feed(self, line: _Line) -> None:
+    def feed(self, line: Line) -> None:
         """Take the next physical line."""
         if self._raw is not None:
             self._continue_raw(line)
@@ -65,7 +55,7 @@ class _Reader:
         clock.settle(self.facts)
         return self.facts
 
-    def _begin(self, line: _Line, may_open: bool = True, tainted: bool = False) -> None:
+    def _begin(self, line: Line, may_open: bool = True, tainted: bool = False) -> None:
         if self._echo:
             self._echo -= 1
             return
@@ -85,7 +75,7 @@ class _Reader:
         """A traceback's own first line is part of the record that announces it."""
         return self._tail is not None and pattern.id == "traceback"
 
-    def _record(self, lines: list[_Line], head: Head, tainted: bool, may_open: bool) -> None:
+    def _record(self, lines: list[Line], head: Head, tainted: bool, may_open: bool) -> None:
         self._close_tail()
         tainted = tainted or self._tainting > 0
         if head.message.startswith("{"):
@@ -172,7 +162,7 @@ class _Reader:
             if one.finish_message and "\n" in one.finish_message:
                 self._texts.append(one.finish_message)
 
-    def _continuation(self, line: _Line) -> None:
+    def _continuation(self, line: Line) -> None:
         if self._tail is not None and len(self._tail[1]) < _TAIL_LINES:
             fact, tail = self._tail
             tail.append(line.text)
@@ -187,7 +177,7 @@ class _Reader:
             self._tail = None
             facts.note_tail(fact, tail)
 
-    def _continue_raw(self, line: _Line) -> None:
+    def _continue_raw(self, line: Line) -> None:
         assert self._raw is not None
         pattern, head, lines = self._raw
         lines.append(line)
@@ -213,7 +203,7 @@ class _Reader:
         for line in lines[1:]:
             self._begin(line, may_open=False, tainted=True)
 
-    def _blank(self, lines: list[_Line], head: Head, tainted: bool) -> Fact:
+    def _blank(self, lines: list[Line], head: Head, tainted: bool) -> Fact:
         """A fact that knows its place and time; its kind is set by whoever reads the message."""
         first, last = lines[0], lines[-1]
         fact = Fact(
@@ -228,57 +218,44 @@ class _Reader:
         )
         if head.at is not None:
             fact.at, fact.at_error, fact.at_from = head.at + head.resolution / 2, head.resolution / 2, "own"
+        elif first.stamp is not None:
+            at, width, _ = first.stamp
+            fact.at, fact.at_error, fact.at_from = at + width / 2, width / 2, "wrapper"
         return fact
 
 
 def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | None = None) -> Evidence:
     """Read files, folders and `-` (standard input) into evidence.
 
-    `tz` is the zone of stamps without one (an IANA name or an offset; UTC if None); `progress` is called with the
-    bytes read and the bytes in all. A path that can't be read is named in `Evidence.failed`, everything else is used.
-    Raises `UnknownZone`.
+    `tz` is the zone of stamps without one (an IANA name or an offset). If None, it is what a log collector's stamps
+    tell, else UTC. `progress` is called with the bytes read and the bytes in all. A path that can't be read is named
+    in `Evidence.failed`, everything else is used. Raises `UnknownZone`.
     """
-    zone_of_log = zone(tz)
+    given = zone(tz) if tz is not None else None
     evidence = Evidence()
-    inputs = list(expand(paths, evidence.failed))
+    inputs = expand(paths, evidence.failed)
     total = sum(one.size for one in inputs)
     done = 0
     for one in inputs:
-        source = Source(one.name)
-        evidence.sources.append(source)
-        reader = _Reader(source, Prefix(zone_of_log))
+        log = Log(one, given, lambda source, zone_of_log: _Reader(source, Prefix(zone_of_log)))
         try:
-            with one.open() as stream:
-                for line in _lines(stream, source):
-                    reader.feed(line)
-                    if progress is not None and line.offset % _TICK < line.length:
-                        progress(done + line.offset, total)
+            log.read(partial(_report, progress, done, total) if progress is not None else None)
         except OSError as error:
-            source.warnings.append(f"{one.name}: cannot be read: {error.strerror or error}")
-            if one.named:
-                evidence.failed.append(source.warnings[-1])
+            log.warnings.append(f"{one.name}: cannot be read: {error.strerror or error}")
+            if any(file.named for file in one.files):
+                evidence.failed.append(log.warnings[-1])
         done += one.size
-        evidence.facts.extend(reader.finish())
-        _remark(source)
+        for source, found in log.finish():
+            evidence.sources.append(source)
+            evidence.facts.extend(found)
     fold(evidence)
     if progress is not None:
         progress(total, total)
     return evidence
 
 
-def _lines(stream: BinaryIO, source: Source) -> Iterator[_Line]:
-    """Physical lines, split at newlines only: SGLang's JSON keeps U+2028 and U+0085 as they are."""
-    for number, raw in enumerate(stream, 1):
-        yield _Line(number, source.bytes, raw)
-        source.bytes += len(raw)
-        source.lines = number
-
-
-def _remark(source: Source) -> None:
-    if source.bytes == 0:
-        source.warnings.append(f"{source.path}: empty, skipped")
-    elif source.recognised == 0:
-        source.warnings.append(f"{source.path}: no line of an SGLang log was recognised, skipped")
+def _report(progress: Progress, done: int, total: int, offset: int) -> None:
+    progress(done + offset, total)
 
 
 def fold(evidence: Evidence) -> None:
@@ -293,8 +270,8 @@ def fold(evidence: Evidence) -> None:
     for fact in evidence.facts:
         if fact.event in _FOLDED:
             key = (fact.event, fact.rid, fact.pattern, *_identity(fact))
-            counts[key, fact.source] = counts.get((key, fact.source), 0) + 1
-            if counts[key, fact.source] <= seen.get(key, 0):
+            counts[key, fact.process] = counts.get((key, fact.process), 0) + 1
+            if counts[key, fact.process] <= seen.get(key, 0):
                 continue
             seen[key] = seen.get(key, 0) + 1
         kept.append(fact)

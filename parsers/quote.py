@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sglang_lifecycle.parsers import literals, requestlog
-from sglang_lifecycle.parsers.inputs import read_span
+from sglang_lifecycle.parsers import literals, requestlog, views
 from sglang_lifecycle.parsers.prefix import Prefix
 
 _OBJ = ("rid", "stream", "session_params", "session", "priority", "bootstrap_room")
@@ -16,10 +15,9 @@ _LONGEST = 1 << 20  # bytes of a record that are read to quote it
 def quote(source: str, offset: int, length: int, event: str, width: int = 400) -> str:
     """The piece of a record that carries its meaning, at most `width` characters; empty where the input is gone."""
     try:
-        raw = read_span(source, offset, min(length, _LONGEST))
+        text = views.text(source, offset, min(length, _LONGEST))
     except OSError:
         return ""
-    text = raw.decode("utf-8", "replace").rstrip("\r\n")
     if event.startswith("request.") and (piece := _request(text)) is not None:
         text = piece
     return shorten(text.replace("\r\n", "\n"), width)

@@ -1,0 +1,115 @@
+"""Whole JSON documents that hold log entries: answers of Loki, CloudWatch, Elasticsearch, Datadog, OpenTelemetry.
+
+They are turned into one JSON object a line, in the order of time, which `envelopes.objects` reads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from sglang_lifecycle.parsers.envelopes.stamps import stamp
+from sglang_lifecycle.parsers.spool import Refused
+
+MAX_BYTES = 64 << 20
+"""Bytes of a document that is read: it has to be held in memory as a whole."""
+
+_LISTS = ("data.result", "streams", "events", "hits.hits", "data", "logs", "results", "resourceLogs", "entries")
+_BEGINS = re.compile(
+    rb'\s*(?:\[\s*[\[{]|\{\s*\n|\{\s*"(?:status|data|streams|events|hits|took|logs|results|resourceLogs|entries)"\s*:)'
+)
+_HEAD = 4096
+
+
+def is_document(head: bytes) -> bool:
+    """Whether a text that begins like `head` may be such a document rather than lines."""
+    return _BEGINS.match(head[:_HEAD]) is not None
+
+
+def entries(path: Path) -> Iterator[bytes] | None:
+    """The entries as lines, oldest first, or None where the file is no such document. Raises `Refused`, OSError."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        first = file.readline(MAX_BYTES)
+        if size > MAX_BYTES:
+            if first.rstrip()[-1:] in (b"}", b"\n"):
+                return None  # lines after all
+            raise Refused(f"a JSON document of more than {MAX_BYTES >> 20} MiB; export it as lines")
+        text = first + file.read()
+    found = [entry for document in _documents(text) for entry in _entries(document)]
+    return _lines(found) if found else None
+
+
+def _documents(text: bytes) -> list[Any]:
+    try:
+        return [orjson.loads(text)]
+    except orjson.JSONDecodeError:
+        pass
+    decoder, string, position = json.JSONDecoder(), text.decode("utf-8", "replace"), 0
+    found: list[Any] = []
+    while True:  # several documents one after the other, as `jq` prints them
+        while position < len(string) and string[position].isspace():
+            position += 1
+        try:
+            document, position = decoder.raw_decode(string, position)
+        except (ValueError, RecursionError):
+            return found
+        found.append(document)
+
+
+def _entries(document: Any) -> list[dict[str, Any]]:
+    if isinstance(document, list):
+        return [each for entry in document for each in _entry(entry)]
+    if not isinstance(document, dict):
+        return []
+    for path in _LISTS:
+        value: Any = document
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, list):
+            return [each for entry in value for each in _entry(entry)]
+    return [document]
+
+
+def _entry(entry: Any) -> list[dict[str, Any]]:
+    """The entries in one element: a Loki stream holds many, a row of Logs Insights is a list of fields."""
+    if isinstance(entry, list):
+        cells = [cell for cell in entry if isinstance(cell, dict) and "field" in cell]
+        return [{str(cell["field"]): cell.get("value") for cell in cells}] if cells else []
+    if not isinstance(entry, dict):
+        return []
+    if isinstance(entry.get("values"), list) and isinstance(entry.get("stream"), dict):
+        return [
+            {"timestamp": value[0], "labels": entry["stream"], "line": value[1]}
+            for value in _forward([v for v in entry["values"] if isinstance(v, list) and len(v) > 1])
+        ]
+    if isinstance(entry.get("scopeLogs"), list):
+        return [
+            record
+            for scope in entry["scopeLogs"]
+            if isinstance(scope, dict)
+            for record in scope.get("logRecords", [])
+            if isinstance(record, dict)
+        ]
+    return [entry]
+
+
+def _forward(values: list[Any]) -> list[Any]:
+    """Loki lists the newest first unless asked otherwise."""
+    return values[::-1] if len(values) > 1 and str(values[0][0]) > str(values[-1][0]) else values
+
+
+def _lines(found: list[dict[str, Any]]) -> Iterator[bytes]:
+    stamps = [stamp(entry.get("timestamp")) for entry in found]
+    if all(each is not None for each in stamps):
+        at = [each.at for each in stamps if each is not None]
+        if at[0] > at[-1] and not any("labels" in entry for entry in found):
+            found, at = found[::-1], at[::-1]
+        found = [found[index] for index in sorted(range(len(found)), key=at.__getitem__)]
+    for entry in found:
+        yield orjson.dumps(entry) + b"\n"

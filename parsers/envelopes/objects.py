@@ -1,0 +1,137 @@
+"""Collectors that write one JSON object a line: Docker, the journal, Fluent Bit, Vector, Datadog, CloudWatch, Loki."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from sglang_lifecycle.parsers.envelopes.containers import Pieces
+from sglang_lifecycle.parsers.envelopes.stamps import stamp
+from sglang_lifecycle.parsers.lines import Line, Stamp
+
+# Where the objects keep things; the first path that an object has is taken. A dot goes one object deeper.
+_TEXT = (
+    "log", "message", "MESSAGE", "line", "msg", "@message", "textPayload", "_raw", "result._raw", "_source.message",
+    "_source.log", "attributes.message", "content.message", "fields.message", "body.stringValue", "body", "text",
+)  # fmt: skip
+_STAMP = (
+    "time", "@timestamp", "timestamp", "date", "ts", "_time", "result._time", "_source.@timestamp", "timeUnixNano",
+    "attributes.timestamp", "content.timestamp", "published_date", "datetime",
+)  # fmt: skip
+_MICROSECONDS = "__REALTIME_TIMESTAMP"  # the journal's, a number in a string
+_POD = (
+    "kubernetes.pod_name", "kubernetes.pod.name", "_source.kubernetes.pod_name", "_source.kubernetes.pod.name",
+    "labels.pod", "labels.pod_name", "stream.pod", "resource.labels.pod_name", "attributes.pod_name", "pod_name", "pod",
+    "logStreamName", "@logStream",
+)  # fmt: skip
+_CONTAINER = (
+    "kubernetes.container_name", "kubernetes.container.name", "_source.kubernetes.container_name",
+    "_source.kubernetes.container.name", "labels.container", "labels.container_name", "stream.container",
+    "resource.labels.container_name", "attributes.container_name", "container_name", "container",
+)  # fmt: skip
+_HOST = ("_HOSTNAME", "labels.instance", "labels.host", "host", "hostname")
+_UNIT = ("_SYSTEMD_UNIT", "SYSLOG_IDENTIFIER", "service", "labels.app")
+_FOREIGN = frozenset({"target", "level"})  # a program's own structured record, such as the gateway's
+
+
+class Objects:
+    """One JSON object a line, with a text, and mostly a time and the names of a pod or host."""
+
+    name = "json"
+    certain = True
+
+    def share(self, sample: Sequence[str]) -> float:
+        """The part of the lines that are such objects."""
+        share = sum(text.startswith("{") and _read(text) is not None for text in sample) / len(sample)
+        return share if share >= 0.5 else 0.0
+
+    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The texts, pieces joined; where one holds several lines, these."""
+        pieces = Pieces()
+        for line in lines:
+            found = _read(line.text) if line.text.startswith("{") else None
+            if found is None:
+                yield line
+                continue
+            text, data = found
+            inner = line.inner(text.removesuffix("\n"), _stamp(data), _stream(data))
+            whole = pieces.add(f"{data.get('stream')}{inner.stream}", inner, self._goes_on(text, data))
+            if whole is not None:
+                yield from whole.split(whole.text)
+        yield from pieces.rest()
+
+    def _goes_on(self, text: str, data: dict[str, Any]) -> bool:
+        """Whether the next object continues the line: Fluent Bit hands on CRI's tag."""
+        return data.get("logtag") == "P"
+
+
+class Docker(Objects):
+    """Docker's json-file, `{"log": "text\\n", "stream": …, "time": …}`, as it is or as a forwarder enriched it."""
+
+    name = "docker"
+
+    def share(self, sample: Sequence[str]) -> float:
+        """The part of the lines that are such objects, if most of their texts end with a newline."""
+        logs = [
+            found[0]
+            for text in sample
+            if text.startswith("{") and (found := _read(text)) is not None and {"log", "time"} <= found[1].keys()
+        ]
+        share = len(logs) / len(sample)
+        return share if share >= 0.5 and sum(log.endswith("\n") for log in logs) * 2 >= len(logs) else 0.0
+
+    def _goes_on(self, text: str, data: dict[str, Any]) -> bool:
+        """A text without its newline is a piece."""
+        return not text.endswith("\n")
+
+
+def _read(text: str) -> tuple[str, dict[str, Any]] | None:
+    try:
+        data = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(data, dict) or data.keys() >= _FOREIGN:
+        return None
+    found = _first(data, _TEXT)
+    if isinstance(found, list):  # the journal's way to write text that holds control characters
+        try:
+            found = bytes(found).decode("utf-8", "replace")
+        except (TypeError, ValueError):
+            return None
+    return (found, data) if isinstance(found, str) else None
+
+
+def _stamp(data: dict[str, Any]) -> Stamp | None:
+    micro = data.get(_MICROSECONDS)
+    if isinstance(micro, str) and micro.isdigit():
+        return stamp(int(micro))
+    return stamp(_first(data, _STAMP))
+
+
+def _stream(data: dict[str, Any]) -> str | None:
+    pod, container = _name(data, _POD), _name(data, _CONTAINER)
+    if pod or container:
+        return "/".join(part for part in (pod, container) if part)
+    return "/".join(part for part in (_name(data, _HOST), _name(data, _UNIT)) if part) or None
+
+
+def _name(data: dict[str, Any], paths: Sequence[str]) -> str | None:
+    found = _first(data, paths)
+    return found if isinstance(found, str) else None
+
+
+def _first(data: dict[str, Any], paths: Sequence[str]) -> object:
+    for path in paths:
+        value = data.get(path)
+        if value is None and "." in path:
+            value = data
+            for key in path.split("."):
+                value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            return value
+    return None
+
+
+ENVELOPES = (Docker(), Objects())

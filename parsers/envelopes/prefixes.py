@@ -1,0 +1,91 @@
+"""Collectors that write something in front of each line: `kubectl logs`, compose, syslog, Kibana, Ray and others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sglang_lifecycle.parsers.envelopes.stamps import EPOCH, ISO, KIBANA, SYSLOG, stamp
+from sglang_lifecycle.parsers.lines import Line
+
+_ISO_T = ISO.replace("[T ]", "T", 1)
+_HOST = r"(?P<host>[\w.:-]+)"
+_IDENT = r"(?P<unit>[^\s\[\]:]+(?:@[^\s\[\]]+)?)(?:\[\d+\])?: ?"
+_NOT_OURS = r"(?!\s*(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\s)"  # the stamp of a program's own record
+_OURS = r"\[|Receive|Finish|\{|INFO"
+_RANKS = r"(?! ?(?:(?:DP|PP|TP|EP|CP|ATTN_CP|MOE_DP)\d+ ?)*\])"  # SGLang's own stamp without its bracket
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """One shape of prefix. Groups of `pattern`: `stamp`; `pod`, `host` and `unit` name the stream.
+
+    `tail` is what follows the text. `alone`: lines without the prefix are another's, not the continuation of the line
+    before. `least`: the part of a file's lines that have the prefix at least.
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+    tail: re.Pattern[str] | None = None
+    certain: bool = True
+    alone: bool = False
+    least: float = 0.5
+
+    def share(self, sample: Sequence[str]) -> float:
+        """The part of the lines that have the prefix."""
+        share = sum(self.pattern.match(text) is not None for text in sample) / len(sample)
+        return share if share >= self.least else 0.0
+
+    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines without their prefix."""
+        match = self.pattern.match
+        groups = self.pattern.groupindex
+        of_stamp = "stamp" in groups
+        of_stream = [name for name in ("pod", "host", "unit") if name in groups]
+        stream = None
+        for line in lines:
+            found = match(line.text)
+            if found is None:
+                yield line.inner(line.text, None, None if self.alone else stream)
+                continue
+            if of_stream:
+                stream = "/".join(part for name in of_stream if (part := found[name])) or None
+            text = line.text[found.end() :]
+            if self.tail is not None:
+                text = self.tail.sub("", text)
+            yield line.inner(text, stamp(found["stamp"]) if of_stamp else None, stream)
+
+
+def _rule(name: str, pattern: str, tail: str | None = None, **options: Any) -> Prefix:
+    return Prefix(name, re.compile(pattern), re.compile(tail) if tail else None, **options)
+
+
+ENVELOPES = (
+    _rule("kubectl --prefix", r"\[(?P<pod>pod/[^\]\s]+)\] ?"),
+    _rule(
+        "stern",
+        r"(?P<pod>[a-z][a-z0-9.-]*-(?=[a-z0-9]*\d)[a-z0-9]+) (?P<unit>[a-z][a-z0-9-]*) (?=\S)",
+        certain=False,
+        least=0.9,
+    ),
+    _rule("compose", r"(?P<unit>[A-Za-z0-9][\w.-]*(?:@[\w.-]+)?)\s+\| ?", least=0.7),
+    _rule(
+        "ray",
+        r"\((?P<unit>\w[\w.:<>-]* pid=\d+(?:, ip=[\w.:-]+)?)\) ?",
+        r"\s*\[repeated \d+x across cluster\].*$",
+        alone=True,
+        least=0.2,
+    ),
+    _rule("journal", rf"(?P<stamp>{SYSLOG}) {_HOST} {_IDENT}"),
+    _rule("journal (ISO)", rf"(?:[A-Z][a-z]{{2}} )?(?P<stamp>{ISO}) {_HOST} {_IDENT}", least=0.6),
+    _rule("journal (epoch)", rf"(?P<stamp>{EPOCH}) {_HOST} {_IDENT}", least=0.6),
+    _rule("journal (monotonic)", rf"\[\s*\d+\.\d+\] {_HOST} {_IDENT}"),
+    _rule("syslog", rf"<\d+>1 (?P<stamp>{ISO}) {_HOST} (?P<unit>\S+) \S+ \S+ (?:-|\[.*?\])(?: \ufeff?|$)"),
+    _rule("logcli", rf"(?P<stamp>{_ISO_T}) \{{[^}}]*\}} ?(?:\s+(?={_OURS}))?"),
+    _rule("kibana", rf"(?P<stamp>{KIBANA})(?:\t|\s{{1,4}})?", r"(?:\t|\s{4})$"),
+    _rule("export", rf"(?:{EPOCH}[\t,])?(?P<stamp>{ISO})[\t,]"),
+    _rule("export (epoch)", rf"(?P<stamp>{EPOCH})[\t, ](?!{ISO}[\t,])", certain=False),
+    _rule("stamped", rf"(?P<stamp>{ISO})(?![\d,]){_RANKS}(?: |$){_NOT_OURS}", certain=False),
+)

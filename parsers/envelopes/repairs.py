@@ -1,0 +1,86 @@
+"""Lines as terminals, editors and copies leave them: coloured, escaped, without their first bracket."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import orjson
+
+from sglang_lifecycle.parsers.lines import Line
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_CUT_HEAD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{3})?(?: (?:DP|PP|ATTN_CP|MOE_DP|TP|EP|CP)-?\d+)*\] ")
+_BARE_QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
+_ESCAPED_QUOTE = re.compile(r'(?<!\\)(?:\\\\)*\\"')
+
+
+class Colour:
+    """Escape sequences of terminals, where lines begin with them."""
+
+    name = "colour"
+    certain = True
+
+    def share(self, sample: Sequence[str]) -> float:
+        """All, if some lines begin with an escape sequence: whatever else wraps them can't be seen before."""
+        coloured = sum(text.startswith("\x1b") for text in sample)
+        return 1.0 if coloured * 20 >= len(sample) else 0.0
+
+    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines without them."""
+        for line in lines:
+            if "\x1b" in line.text:
+                line = line.inner(_ESCAPES.sub("", line.text))
+            yield line
+
+
+class Brackets:
+    """SGLang's prefix without its opening bracket, as a selection with the mouse leaves it."""
+
+    name = "lost bracket"
+    certain = True
+
+    def share(self, sample: Sequence[str]) -> float:
+        """The part of the lines that lost it; one is enough."""
+        return sum(_CUT_HEAD.match(text) is not None for text in sample) / len(sample)
+
+    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines with it."""
+        for line in lines:
+            yield line.inner("[" + line.text) if _CUT_HEAD.match(line.text) else line
+
+
+class Escaped:
+    r"""Text copied out of a JSON document: `\"` for quotes, `\n` for newlines, perhaps in quotes as a whole."""
+
+    name = "escaped"
+    certain = True
+
+    def share(self, sample: Sequence[str]) -> float:
+        r"""All, if every quote is an escaped one.
+
+        SGLang writes text by `repr` or as JSON: neither leaves `\"` without a bare quote nearby.
+        """
+        inside = [_unquoted(text) for text in sample]
+        if any(_BARE_QUOTE.search(text) for text in inside):
+            return 0.0
+        quoted = sum(a != b for a, b in zip(sample, inside, strict=True))
+        return 1.0 if quoted * 2 > len(sample) or any(_ESCAPED_QUOTE.search(text) for text in inside) else 0.0
+
+    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines, unescaped."""
+        for line in lines:
+            try:
+                text = orjson.loads(f'"{_unquoted(line.text)}"')
+            except orjson.JSONDecodeError:
+                yield line
+                continue
+            yield from line.split(text.removesuffix("\n"))
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip().removesuffix(",")
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' and text[-2] != "\\" else text
+
+
+ENVELOPES = (Colour(), Escaped(), Brackets())

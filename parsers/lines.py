@@ -1,0 +1,146 @@
+"""Physical lines: read forwards or backwards, in bounded memory, each with its place in the file."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+CAP = 64 << 20
+"""Bytes of a physical line that are looked at; what goes beyond is counted and left out."""
+
+_BLOCK = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+
+
+class Stamp(NamedTuple):
+    """A collector's time of a line: epoch seconds, the beginning of `resolution` seconds.
+
+    Without a zone (`zoned` false) they are those of a clock in an unknown zone, read as UTC.
+    """
+
+    at: float
+    resolution: float
+    zoned: bool
+
+
+class Line:
+    """One line of a log. `number`, `offset` and `length` are its place in the file, whatever it was wrapped in there.
+
+    `text` has no line ending, `ending` says what it was. `stamp` is the collector's time, and `stream` names the pod,
+    container or host it comes from; both `None` where the file has no such wrapper.
+    """
+
+    __slots__ = ("ending", "length", "number", "offset", "stamp", "stream", "text")
+
+    def __init__(self, number: int, offset: int, raw: bytes) -> None:
+        self.number, self.offset, self.length = number, offset, len(raw)
+        self.text = raw.rstrip(b"\r\n").decode("utf-8", "replace")
+        self.ending = "\r\n" if raw.endswith(b"\r\n") else "\n"
+        self.stamp: Stamp | None = None
+        self.stream: str | None = None
+
+    def inner(self, text: str, stamp: Stamp | None = None, stream: str | None = None) -> Line:
+        """What a wrapper held: the innermost stamp is the nearest to the process, streams add up."""
+        line = Line.__new__(Line)
+        line.number, line.offset, line.length, line.ending = self.number, self.offset, self.length, self.ending
+        line.text = text
+        line.stamp = stamp or self.stamp
+        line.stream = f"{self.stream}/{stream}" if self.stream and stream else stream or self.stream
+        return line
+
+    def split(self, text: str) -> Iterator[Line]:
+        """The lines of a text that one physical line holds, told apart by their offsets."""
+        texts = text.split("\n")
+        for index, piece in enumerate(texts):
+            line = self.inner(piece.removesuffix("\r"))
+            if len(texts) > 1:
+                line.offset += index
+                line.length = 1 if index < len(texts) - 1 else max(1, self.length - index)
+            yield line
+
+    def joined(self, last: Line) -> Line:
+        """This line, reaching to the end of a later one; the text is this one's."""
+        self.length = max(self.length, last.offset + last.length - self.offset)
+        self.ending = last.ending
+        return self
+
+
+class Forward:
+    """The lines of a file in their order, split at newlines only: SGLang's JSON keeps U+2028 and U+0085 as they are.
+
+    `lines` and `bytes` count what was read so far, from those of the files before it; `cut` counts the bytes that were
+    left out of endless lines.
+    """
+
+    def __init__(self, file: BinaryIO, lines: int = 0, bytes: int = 0) -> None:
+        self.lines, self.bytes, self.cut = lines, bytes, 0
+        self._file = file
+
+    def __iter__(self) -> Iterator[Line]:
+        """Each line once."""
+        readline = self._file.readline
+        raw = readline(CAP)
+        if raw.startswith(_BOM):
+            self.bytes += len(_BOM)
+            raw = raw[len(_BOM) :] or readline(CAP)
+        while raw:
+            self.lines += 1
+            line = Line(self.lines, self.bytes, raw)
+            if len(raw) >= CAP - len(_BOM) and not raw.endswith(b"\n"):
+                self._skip(line)
+            self.bytes += line.length
+            yield line
+            raw = readline(CAP)
+
+    def _skip(self, line: Line) -> None:
+        while rest := self._file.readline(_BLOCK):
+            line.length += len(rest)
+            self.cut += len(rest)
+            if rest.endswith(b"\n"):
+                return
+
+
+class Backward:
+    """The lines of a file from its last to its first.
+
+    `number` and `offset` count in the order of reading, from the file's end.
+    """
+
+    def __init__(self, file: BinaryIO, size: int, lines: int = 0, bytes: int = 0) -> None:
+        self.lines, self.bytes, self.cut = lines, bytes, 0
+        self._file, self._size = file, size
+
+    def __iter__(self) -> Iterator[Line]:
+        """Each line once."""
+        pending: deque[bytes] = deque()  # the beginning of the line that is being read, its last piece first dropped
+        held = cut = 0
+        newline = b""  # the very last line may have none
+        position = self._size
+        while position:
+            step = min(_BLOCK, position)
+            position -= step
+            self._file.seek(position)
+            first, *rest = self._file.read(step).split(b"\n")
+            for piece in reversed(rest):
+                pending.appendleft(piece)
+                yield from self._line(b"".join(pending) + newline, cut)
+                pending.clear()
+                held = cut = 0
+                newline = b"\n"
+            pending.appendleft(first)
+            held += len(first)
+            while held > CAP:
+                dropped = len(pending.pop())
+                held, cut = held - dropped, cut + dropped
+        yield from self._line(b"".join(pending) + newline, cut)
+
+    def _line(self, raw: bytes, cut: int) -> Iterator[Line]:
+        if raw:
+            self.lines += 1
+            self.cut += cut
+            line = Line(self.lines, self.bytes, raw)
+            line.text = line.text.removeprefix("\ufeff")
+            line.length += cut
+            self.bytes += line.length
+            yield line

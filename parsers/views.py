@@ -1,0 +1,164 @@
+"""How the lines of a log lie in its files: their direction, a terminal's width, collectors' wrappers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import BinaryIO
+
+from sglang_lifecycle.parsers import envelopes, wrapping
+from sglang_lifecycle.parsers.calibration import Pair
+from sglang_lifecycle.parsers.envelopes import Envelope
+from sglang_lifecycle.parsers.inputs import File
+from sglang_lifecycle.parsers.lines import Backward, Forward, Line
+from sglang_lifecycle.parsers.patterns import table
+from sglang_lifecycle.parsers.prefix import Prefix
+
+_SAMPLE_LINES, _SAMPLE_BYTES = 400, 8 << 20
+_END = 64 << 10  # bytes of a file's end that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A file, seen as lines of a log. `pairs` are the stamps of its first lines, by stream."""
+
+    path: Path
+    size: int
+    backward: bool = False
+    width: int | None = None
+    layers: tuple[Envelope, ...] = ()
+    pairs: dict[str | None, list[Pair]] = field(default_factory=dict)
+    zoned: bool = True
+
+    @property
+    def plain(self) -> bool:
+        """Whether lines are what they are in the file."""
+        return self.width is None and not self.layers
+
+    def physical(self, file: BinaryIO, lines: int, offset: int) -> Forward | Backward:
+        """The file's own lines, in the order of time; counted from those of the files before it."""
+        return Backward(file, self.size, lines, offset) if self.backward else Forward(file, lines, offset)
+
+    def within(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The log's lines within the file's."""
+        if self.width is not None:
+            lines = wrapping.rejoin(lines, self.width)
+        return envelopes.unwrap(lines, self.layers)
+
+    def text(self, offset: int, length: int, stream: str | None) -> str:
+        """What stands in a span of the file, without wrappers. Raises OSError."""
+        with self.path.open("rb") as file:
+            start = offset if self.plain else _line_start(file, offset)
+            file.seek(start)
+            raw = file.read(offset - start + length)
+        if self.plain and not self.backward:
+            return raw.decode("utf-8", "replace").rstrip("\r\n")
+        lines = []
+        for piece in raw.removesuffix(b"\n").split(b"\n"):
+            lines.append(Line(0, start, piece))
+            start += len(piece) + 1
+        inner = [line for line in self.within(lines[::-1] if self.backward else lines) if line.stream == stream]
+        chosen = [line for line in inner if line.offset >= offset] or inner
+        return "\n".join(line.text for line in chosen)
+
+
+def _line_start(file: BinaryIO, offset: int) -> int:
+    """The beginning of the line that a place is in: one object of a collector may hold several lines."""
+    start = max(0, offset - _END)
+    file.seek(start)
+    return start + file.read(offset - start).rfind(b"\n") + 1 if offset else 0
+
+
+def look(file: File) -> View:
+    """Find out how a file's lines lie, from its beginning and its end. Raises OSError."""
+    with file.open() as stream:
+        sample = list(_first(Forward(stream)))
+        stream.seek(max(0, file.size - _END))
+        end = [line.text for line in islice(Forward(stream), 1, None)]
+    texts = [line.text for line in sample]
+    layers = envelopes.recognise(texts, _speaks) if texts else ()
+    inner = envelopes.texts_within(texts, layers)
+    width = wrapping.width(texts)
+    if width is not None:
+        joined = [line.text for line in wrapping.rejoin(sample, width)]
+        others = envelopes.recognise(joined, _speaks)
+        better = envelopes.texts_within(joined, others)
+        if _records(better) > _records(inner):
+            inner, layers = better, others
+        else:
+            width = None
+    stamps = [line.stamp for line in inner if line.stamp is not None]
+    return View(
+        file.path,
+        file.size,
+        backward=width is None and _falls(inner, envelopes.texts_within(end, layers)),
+        width=width,
+        layers=layers,
+        pairs=_pairs(inner),
+        zoned=all(stamp.zoned for stamp in stamps),
+    )
+
+
+def _first(lines: Forward) -> Iterator[Line]:
+    for line in islice(lines, _SAMPLE_LINES):
+        yield line
+        if lines.bytes > _SAMPLE_BYTES:
+            return
+
+
+def _speaks(text: str) -> bool:
+    """Whether a bare line is one of SGLang's."""
+    prefix = Prefix()
+    if prefix.split(text) is not None:
+        return True
+    return table().may_be_bare(text) and table().find(prefix.bare(text).message) is not None
+
+
+def _records(lines: Iterable[Line]) -> int:
+    """How many lines are records of SGLang as a whole."""
+    prefix = Prefix()
+    heads = [prefix.split(line.text) for line in lines]
+    return sum(head is not None and table().find(head.message) is not None for head in heads)
+
+
+def _pairs(lines: Iterable[Line]) -> dict[str | None, list[Pair]]:
+    prefix = Prefix()
+    found: dict[str | None, list[Pair]] = {}
+    for line in lines:
+        if line.stamp is not None and (head := prefix.split(line.text)) is not None and head.at is not None:
+            found.setdefault(line.stream, []).append(Pair(head.at, head.resolution, line.stamp))
+    return found
+
+
+def _falls(first: Iterable[Line], last: Iterable[Line]) -> bool:
+    """Whether the newest line comes first."""
+    times, ends = _times(first), _times(last)
+    if not times or not ends:
+        return False
+    rises = sum(b > a for a, b in pairwise(times))
+    drops = sum(b < a for a, b in pairwise(times))
+    return ends[-1] < times[0] and drops >= 4 * rises and (drops > 1 or times[0] - ends[-1] > 1)
+
+
+def _times(lines: Iterable[Line]) -> list[float]:
+    """The lines' own times where they have one, else the collector's; not a mixture of both."""
+    prefix = Prefix()
+    lines = list(lines)
+    own = [head.at for line in lines if (head := prefix.split(line.text)) is not None and head.at is not None]
+    return own or [line.stamp.at for line in lines if line.stamp is not None]
+
+
+_known: dict[str, tuple[View, str | None]] = {}
+
+
+def remember(name: str, view: View, stream: str | None) -> None:
+    """Let `text` find a source."""
+    _known[name] = view, stream
+
+
+def text(source: str, offset: int, length: int) -> str:
+    """What a record says, as its source has it within its wrappers. Raises OSError where the input is gone."""
+    view, stream = _known.get(source) or (View(Path(source), 0), None)
+    return view.text(offset, length, stream)
