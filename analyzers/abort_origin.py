@@ -7,12 +7,13 @@ who else ended with it. An access line carries no rid, so a caller known only by
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 
 from sglang_lifecycle.analyzers import session_params
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
-from sglang_lifecycle.analyzers.incident import Call, Scene
+from sglang_lifecycle.analyzers.scene import Call, Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _CALL_BEFORE = 8.0  # seconds from an abort call's line to the end that it caused: a running request ends at its next
@@ -95,10 +96,9 @@ def crowd(scene: Scene, attempt: Attempt) -> list[Attempt]:
     ended = attempt.ended_at
     if ended is None:
         return [attempt]
-    members = [a for a in scene.plain_ends if a.ended_at is not None]
-    calls = [c.order for c in scene.calls if c.kind == "abort"]
-    at = members.index(attempt)
-    first = last = at
+    members = scene.plain_ends
+    calls = scene.call_orders.get("abort", [])
+    first = last = _positions(scene)[attempt]
     while first > 0 and _one_stroke(members[first - 1], members[first], calls):
         first -= 1
     while last + 1 < len(members) and _one_stroke(members[last], members[last + 1], calls):
@@ -106,12 +106,17 @@ def crowd(scene: Scene, attempt: Attempt) -> list[Attempt]:
     return members[first : last + 1]
 
 
+@per_scene
+def _positions(scene: Scene) -> dict[Attempt, int]:
+    return {a: i for i, a in enumerate(scene.plain_ends)}
+
+
 def _one_stroke(earlier: Attempt, later: Attempt, calls: Sequence[int]) -> bool:
     """Whether two neighbouring ends fell together: close in time, and no further abort call between them."""
     if (later.ended_at or 0.0) - (earlier.ended_at or 0.0) > _TOGETHER:
         return False
     start, end = sorted((earlier.finish_order or 0, later.finish_order or 0))
-    return not any(start < call < end for call in calls)
+    return bisect.bisect_left(calls, end) == bisect.bisect_right(calls, start)
 
 
 def survivors(scene: Scene, members: Sequence[Attempt]) -> list[Attempt]:
@@ -122,11 +127,13 @@ def survivors(scene: Scene, members: Sequence[Attempt]) -> list[Attempt]:
     inside = {id(a) for a in members}
     last = max(a.finish_order or 0 for a in members)
     end = max(a.ended_at or 0.0 for a in members)
-    inside |= {id(a) for a in scene.plain_ends if abs((a.ended_at or 0.0) - end) <= _TOGETHER}
     return [
         a
-        for a in scene.open_at(fell)
-        if id(a) not in inside and a.finish_order is not None and a.finish_order > last and not a.synthetic
+        for a in scene.alive_at(fell)
+        if id(a) not in inside
+        and (a.finish_order or 0) > last
+        and not a.synthetic
+        and not (a in _positions(scene) and abs((a.ended_at or 0.0) - end) <= _TOGETHER)
     ]
 
 
@@ -170,12 +177,17 @@ def _aborts_near(scene: Scene, members: Sequence[Attempt]) -> list[Call]:
     return [c for c in calls if c.order > (born if len(members) == 1 else first)]
 
 
+@per_scene
+def _plain_end_orders(scene: Scene) -> list[int]:
+    return sorted(a.finish_order or 0 for a in scene.plain_ends)
+
+
 def _used_before(scene: Scene, calls: Sequence[Call], members: Sequence[Attempt]) -> list[Call]:
     """Of some calls those that an earlier stroke does not explain already."""
-    inside = {id(a) for a in members}
     first = min(a.finish_order or 0 for a in members)
-    earlier = [a for a in scene.plain_ends if id(a) not in inside and (a.finish_order or 0) < first]
-    last_end = max((a.finish_order or 0 for a in earlier), default=-1)
+    ends = _plain_end_orders(scene)
+    before = bisect.bisect_left(ends, first) - 1
+    last_end = ends[before] if before >= 0 else -1
     fresh = [c for c in calls if c.order > last_end]
     return fresh or list(calls[-1:])
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause
-from sglang_lifecycle.analyzers.incident import Incident, Scene
+from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _COMMUNICATION = re.compile(r"\b(?:NCCL|nccl|ZMQ|zmq|ProcessGroup|DistBackendError|Connection (?:reset|closed))")
@@ -32,6 +33,7 @@ class Death:
         return self.evidence[0].at
 
 
+@per_scene
 def death(scene: Scene) -> Death | None:
     """What killed a life, or None where its lines show no end.
 
@@ -130,11 +132,15 @@ def _sigquit(scene: Scene, order: int, fact: Fact) -> Death:
     return Death("process-killed", order, "a child process failed without a word of its own", [fact])
 
 
-def counted(scene: Scene, end: Death) -> bool:
+@per_scene
+def counted(scene: Scene) -> bool:
     """Whether the crash dump counts exactly the requests that these logs leave open: then all of them were in flight.
 
     `Dumped N finished and M unfinished requests before crash` (0.4.9 to 0.5.23) leaves health checks out.
     """
+    end = death(scene)
+    if end is None:
+        return False
     dumps = [f for f in scene.life.of(Event.SERVER_DUMPED) if "unfinished" in f.detail]
     open_ = [a for a in scene.open_at(end.order) if a.finish is None and not a.synthetic]
     return bool(dumps) and int(dumps[0].detail["unfinished"]) == len(open_)
@@ -145,8 +151,14 @@ def remembered(scene: Scene, attempt: Attempt) -> bool | None:
 
     0.4.9 to 0.5.12 never forget a request that was aborted in the queue: there a remembered rid proves nothing.
     """
+    rids = _drained(scene)
+    return attempt.rid in rids if rids is not None else None
+
+
+@per_scene
+def _drained(scene: Scene) -> frozenset[str] | None:
     lists = [f for f in scene.life.of(Event.SERVER_DRAINING) if "rids" in f.detail]
-    return attempt.rid in lists[-1].detail["rids"] if lists else None
+    return frozenset(lists[-1].detail["rids"]) if lists else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,17 @@
-"""An incident: the evidence of a set of logs, indexed for questions about requests."""
+"""An incident: the evidence of a set of logs, cut into scenes and indexed by rid."""
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
 
-from sglang_lifecycle.analyzers import attempts as attempts_module
-from sglang_lifecycle.analyzers import fingerprint, lives, responses
+from sglang_lifecycle.analyzers import attempts, fingerprint, lives, responses
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.fingerprint import Release
 from sglang_lifecycle.analyzers.lives import Life
-from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
+from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Call, Scene
+from sglang_lifecycle.parsers.evidence import Event, Evidence
 
-PLAIN_ABORTS = frozenset({"aborted", "unknown_error", "abort_in_waiting_queue", "abort_before_prefill"})
-"""Texts of an abort without a reason of its own."""
+__all__ = ["CALLS", "PLAIN_ABORTS", "Call", "Incident", "Scene"]
 
 CALLS = {
     "/abort_request": "abort",
@@ -27,112 +23,7 @@ CALLS = {
     "/flush_cache": "flush",
     "/release_memory_occupation": "release",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """An HTTP call that is not a request for text. Its line is written when its response starts; it names no rid."""
-
-    kind: str
-    order: int
-    fact: Fact
-
-    @property
-    def at(self) -> float | None:
-        """When its line was written, UTC epoch seconds."""
-        return self.fact.at
-
-
-@dataclass(eq=False)
-class Scene:
-    """One life with its attempts, calls and batches, each in order."""
-
-    life: Life
-    attempts: list[Attempt]
-    release: Release
-    calls: list[Call] = field(default_factory=list)
-    batches: list[tuple[int, Fact]] = field(default_factory=list)
-    responses: responses.Responses = field(default_factory=responses.Responses)
-    others: list[Scene] = field(default_factory=list)
-    """The scenes of the other lives and servers of the incident."""
-
-    @cached_property
-    def places(self) -> dict[int, int]:
-        """The place of each fact among the life's, by the fact's identity."""
-        return {id(f): o for o, f in enumerate(self.life.facts)}
-
-    @cached_property
-    def sees_access(self) -> bool:
-        """Whether access lines are written at all."""
-        return any(f.event is Event.HTTP_ACCESS for f in self.life.facts)
-
-    @cached_property
-    def sees_requests(self) -> bool:
-        """Whether the request log is on."""
-        return any(f.event in (Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED) for f in self.life.facts)
-
-    @cached_property
-    def several_workers(self) -> bool:
-        """Whether several HTTP workers serve the life (`--tokenizer-worker-num`, 0.5.2 on)."""
-        number = self.life.args.get("tokenizer_worker_num")
-        if isinstance(number, int):
-            return number > 1
-        return any(f.detail.get("worker") for f in self.life.facts)
-
-    @cached_property
-    def hides_finishes(self) -> bool:
-        """Whether `Finish` lines are held back (SGLANG_LOG_REQUEST_EXCEEDED_MS, 0.5.7 on).
-
-        Shown by a native request without a stream that has none although an HTTP 200 was written for it.
-        """
-        answered = [o for o, f in self.responses.unclaimed if f.detail.get("http_status") == 200]
-        return any(
-            a.finish is None and a.stream is False and not a.facts and not a.errors and a.access is None
-            and (a.received is None or (a.received.detail.get("n") or 1) == 1) and any(o > a.order for o in answered)
-            for a in self.attempts
-        )  # fmt: skip
-
-    @cached_property
-    def plain_ends(self) -> list[Attempt]:
-        """Attempts ended by an abort without a reason, by the time of their end."""
-        ended = [a for a in self.attempts if a.finish is not None and a.finish.message_id in PLAIN_ABORTS]
-        return sorted(ended, key=lambda a: (a.ended_at or 0.0, a.finish_order or 0))
-
-    @cached_property
-    def sessions(self) -> dict[str, list[Attempt]]:
-        """Attempts built from each session, in the order of their arrival."""
-        found: dict[str, list[Attempt]] = {}
-        for attempt in self.attempts:
-            if attempt.session_id is not None:
-                found.setdefault(attempt.session_id, []).append(attempt)
-        return found
-
-    def about_session(self, session_id: str, *events: Event) -> list[tuple[int, Fact]]:
-        """The life's facts of some kinds about a session, with their places."""
-        return [(o, f) for o, f in enumerate(self.life.facts) if f.event in events and f.session_id == session_id]
-
-    def calls_between(self, kind: str, start: float, end: float) -> list[Call]:
-        """The calls of a kind whose line was written in a window of UTC epoch seconds."""
-        return [c for c in self.calls if c.kind == kind and c.at is not None and start <= c.at <= end]
-
-    @cached_property
-    def _alive_changes(self) -> tuple[list[int], list[int]]:
-        begins = sorted(a.order for a in self.attempts if a.received is not None and a.finish is not None)
-        ends = sorted(a.finish_order for a in self.attempts if a.received is not None and a.finish_order is not None)
-        return begins, ends
-
-    def known_alive(self, order: int) -> int:
-        """How many attempts that do finish were between `Receive` and `Finish` at a place among the facts."""
-        begins, ends = self._alive_changes
-        return bisect.bisect_left(begins, order) - bisect.bisect_left(ends, order)
-
-    def open_at(self, order: int) -> list[Attempt]:
-        """Attempts received before a place and not finished there."""
-        return [
-            a
-            for a in self.attempts
-            if a.received is not None and a.order < order and (a.finish_order is None or a.finish_order > order)
-        ]
+"""The HTTP calls that matter to a request's life, by the beginning of their path."""
 
 
 class Incident:
@@ -165,7 +56,7 @@ class Incident:
 
     @staticmethod
     def _scene(life: Life, told: Release | None) -> Scene:
-        found = attempts_module.attempts(life)
+        found = attempts.attempts(life)
         scene = Scene(life, found, told or fingerprint.fingerprint(life))
         scene.responses = responses.assign(life, found)
         for order, fact in enumerate(life.facts):

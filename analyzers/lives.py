@@ -28,6 +28,7 @@ class Life:
     facts: list[Fact] = field(default_factory=list)
     restarted: bool = False
     """Another life of the same server follows."""
+    _by_event: dict[Event, list[Fact]] = field(default_factory=dict, repr=False)
 
     @property
     def begin(self) -> float | None:
@@ -40,13 +41,17 @@ class Life:
         return max((f.at for f in self.facts if f.at is not None), default=None)
 
     def of(self, *events: Event) -> list[Fact]:
-        """Its facts of some kinds that no stranger could have written."""
-        return [f for f in self.facts if f.event in events and not f.tainted]
+        """Its facts of some kinds that no stranger could have written; of several kinds one kind after the other."""
+        if not self._by_event:
+            for fact in self.facts:
+                if not fact.tainted:
+                    self._by_event.setdefault(fact.event, []).append(fact)
+        return [fact for event in events for fact in self._by_event.get(event, ())]
 
     @property
     def args(self) -> dict[str, object]:
         """The server arguments that were read."""
-        return next((f.detail["args"] for f in self.facts if "args" in f.detail), {})
+        return next((f.detail["args"] for f in self.of(Event.SERVER_ARGS) if "args" in f.detail), {})
 
 
 def lives(facts: Sequence[Fact]) -> list[Life]:
@@ -55,16 +60,16 @@ def lives(facts: Sequence[Fact]) -> list[Life]:
 
 
 def _servers(facts: Sequence[Fact]) -> dict[str, list[Fact]]:
-    """Each source that speaks of a server's processes is a server; the others belong to the one nearest by path."""
-    sources = list(dict.fromkeys(f.source for f in facts))
-    speaking = list(dict.fromkeys(f.source for f in facts if f.event in _PROCESS_EVENTS))
+    """Each log that speaks of a server's processes is a server; the others belong to the one nearest by path."""
+    sources = list(dict.fromkeys(f.process for f in facts))
+    speaking = list(dict.fromkeys(f.process for f in facts if f.event in _PROCESS_EVENTS))
     if len(speaking) <= 1:
         server = speaking[0] if speaking else (sources[0] if sources else "")
         return {server: _merge(facts)}
     owner = {source: _nearest(source, speaking) for source in sources}
     grouped: dict[str, list[Fact]] = {server: [] for server in speaking}
     for fact in facts:
-        grouped[owner[fact.source]].append(fact)
+        grouped[owner[fact.process]].append(fact)
     return {server: _merge(own) for server, own in grouped.items()}
 
 
@@ -75,15 +80,15 @@ def _nearest(source: str, servers: Sequence[str]) -> str:
 
 
 def _merge(facts: Sequence[Fact]) -> list[Fact]:
-    """One order for the facts of several sources: by time, each source's own lines never out of turn."""
-    if len({f.source for f in facts}) <= 1:
+    """One order for the facts of several logs: by time, each log's own lines never out of turn."""
+    if len({f.process for f in facts}) <= 1:
         return list(facts)
     clocks: dict[str, float] = {}
     keyed = []
     for index, fact in enumerate(facts):
-        at = fact.at if fact.at is not None else clocks.get(fact.source, 0.0)
-        clocks[fact.source] = max(clocks.get(fact.source, 0.0), at)
-        keyed.append((clocks[fact.source], index, fact))
+        at = fact.at if fact.at is not None else clocks.get(fact.process, 0.0)
+        clocks[fact.process] = max(clocks.get(fact.process, 0.0), at)
+        keyed.append((clocks[fact.process], index, fact))
     keyed.sort(key=lambda item: item[:2])
     return [fact for _, _, fact in keyed]
 

@@ -5,10 +5,12 @@ Lines without a rid that are a request's by their place among the records count 
 
 from __future__ import annotations
 
+import bisect
+
 from sglang_lifecycle.analyzers import deaths, outcomes
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
-from sglang_lifecycle.analyzers.incident import Scene
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _REFUSED_WITHIN = 2.0  # seconds from `Receive` to the status of a request that the API server refuses
@@ -88,15 +90,22 @@ def _note_alike(scene: Scene, attempt: Attempt, gone: Fact, finding: Finding) ->
     mine = _stayed(attempt, gone)
     if mine is None or mine < 2 * _ALIKE:
         return
-    others = [_stayed(a, f) for a in scene.attempts if a is not attempt for f in a.of(Event.CLIENT_DISCONNECTED)[:1]]
-    alike = [s for s in others if s is not None and abs(s - mine) <= _ALIKE]
-    if len(alike) >= _CROWD:
-        text = f"{len(alike) + 1} disconnects came after about {mine:.0f} s: a timeout of a proxy, load balancer or SDK"
+    stays = _stays(scene)
+    alike = bisect.bisect_right(stays, mine + _ALIKE) - bisect.bisect_left(stays, mine - _ALIKE)
+    if alike > _CROWD:
+        text = f"{alike} disconnects came after about {mine:.0f} s: a timeout of a proxy, load balancer or SDK"
         finding.notes.append((text, [gone]))
         finding.summary += f" {text[0].upper()}{text[1:]}."
 
 
 _CROWD = 2  # other disconnects that must be alike
+
+
+@per_scene
+def _stays(scene: Scene) -> list[float]:
+    """Seconds from arrival to the disconnect, of every attempt that a line shows disconnected; sorted."""
+    stays = [_stayed(a, f) for a in scene.attempts for f in a.of(Event.CLIENT_DISCONNECTED)[:1]]
+    return sorted(s for s in stays if s is not None)
 
 
 def _stayed(attempt: Attempt, gone: Fact) -> float | None:
@@ -231,7 +240,7 @@ def _overwritten_twin(scene: Scene, attempt: Attempt) -> Attempt | None:
     """An attempt of the same rid that was open when this one came and that it displaced (to 0.5.9)."""
     if scene.release.within("0.5.10"):
         return None
-    return next((a for a in scene.attempts if a.rid == attempt.rid and a.overwritten and a is not attempt), None)
+    return next((a for a in scene.by_rid[attempt.rid] if a.overwritten and a is not attempt), None)
 
 
 def _failed(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -276,7 +285,7 @@ def _overwritten(scene: Scene, attempt: Attempt) -> Finding | None:
     """A second `Receive` of the same rid while it was open: up to 0.5.9 it takes the first one's place silently."""
     if not attempt.overwritten or scene.release.within("0.5.10"):
         return None
-    second = next((a for a in scene.attempts if a.rid == attempt.rid and a.order > attempt.order and a.received), None)
+    second = next((a for a in scene.by_rid[attempt.rid] if a.order > attempt.order and a.received), None)
     lines = [*begin(attempt), *(begin(second) if second is not None else [])]
     finding = Finding(
         "duplicate-rid",
@@ -309,9 +318,8 @@ def _sampled(scene: Scene, attempt: Attempt) -> Finding | None:
         return None
     samples = [
         a.finish
-        for a in scene.attempts
-        if a.received is None
-        and a.finish is not None
+        for a in _unreceived(scene)
+        if a.finish is not None
         and a.order > attempt.order
         and all(a.finish.detail.get(k) == record.detail.get(k) for k in ("n", "stream", "max_new_tokens"))
     ]
@@ -325,11 +333,17 @@ def _sampled(scene: Scene, attempt: Attempt) -> Finding | None:
     return Finding("finished", "likely", text, [record, samples[0]], stage="finished", status="finished")
 
 
+@per_scene
+def _unreceived(scene: Scene) -> list[Attempt]:
+    """Attempts that have a `Finish` and no `Receive`: the samples of parallel sampling are such."""
+    return [a for a in scene.attempts if a.received is None and a.finish is not None]
+
+
 def _batch(scene: Scene, attempt: Attempt) -> Finding | None:
     """A batch is one HTTP request: when its client leaves, the line names only the first member."""
     rids = attempt.received.detail.get("batch", ()) if attempt.received is not None else ()
-    for other in scene.attempts:
-        if other is attempt or other.rid not in rids or not _same_record(other, attempt):
+    for other in (a for rid in rids for a in scene.by_rid.get(rid, ())):
+        if other is attempt or not _same_record(other, attempt):
             continue
         gone = other.of(Event.CLIENT_DISCONNECTED)
         if gone:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sglang_lifecycle.analyzers import abort_origin, rid_validity, timeouts
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
-from sglang_lifecycle.analyzers.incident import PLAIN_ABORTS, Scene
+from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 

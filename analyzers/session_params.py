@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
-from sglang_lifecycle.analyzers.incident import Scene
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.parsers.evidence import Fact
 
 

@@ -6,10 +6,12 @@ first, then the death of the server, then what the batch lines say of who was st
 
 from __future__ import annotations
 
+import bisect
+
 from sglang_lifecycle.analyzers import deaths, mentions
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
-from sglang_lifecycle.analyzers.incident import Scene
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _SCHEDULED_WITHIN = 10.0  # seconds within which an idle scheduler forms a batch of what it gets
@@ -26,38 +28,36 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
 
 
 def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
-    """The first batch line that has no room for it: what ran and waited then is accounted for by other requests."""
+    """The first batch line that has no room for it: what ran and waited then is accounted for by other requests.
+
+    The line that follows its arrival may be the batch that took it in, so the one after that is the first that counts.
+    """
     if attempt.received is None:
         return None
+    index = bisect.bisect_right(scene.batch_orders, attempt.order) + 1
+    if index >= len(scene.batch_orders):
+        return None
+    full = _accounted(scene)
+    found = bisect.bisect_left(full, scene.batch_orders[index])
+    return scene.life.facts[full[found]] if found < len(full) else None
+
+
+@per_scene
+def _accounted(scene: Scene) -> list[int]:
+    """The places of the batch lines whose requests are all known to finish later."""
+    found = []
     previous: int | None = None
     for order, fact in scene.batches:
-        if order <= attempt.order:
-            continue
         if previous is not None and fact.running is not None and fact.queued is not None and fact.at is not None:
-            fresh = _received_between(scene, previous, order)
             admitted = fact.detail.get("new_seq") or 0
             born = previous if admitted else order
-            if admitted <= fresh and _surely_alive(scene, born, order, fact.at) >= fact.running + fact.queued:
-                return fact
+            if admitted <= scene.arrived_between(previous, order):
+                stays = fact.at + _MARGIN
+                alive = sum(a.order < born and (a.ended_at or 0.0) >= stays for a in scene.alive_at(order))
+                if alive >= fact.running + fact.queued:
+                    found.append(order)
         previous = order
-    return None
-
-
-def _received_between(scene: Scene, start: int, end: int) -> int:
-    return sum(1 for a in scene.attempts if a.received is not None and start < a.order < end)
-
-
-def _surely_alive(scene: Scene, born: int, order: int, at: float) -> int:
-    """Attempts in flight at a place that were received before another and stayed for some time after it."""
-    return sum(
-        1
-        for a in scene.attempts
-        if a.received is not None
-        and a.finish_order is not None
-        and a.order < born
-        and order < a.finish_order
-        and (a.ended_at or 0.0) >= at + _MARGIN
-    )
+    return found
 
 
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -82,7 +82,7 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
         return None
     finding = Finding(
         end.cause,
-        "proven" if deaths.counted(scene, end) else "likely",
+        "proven" if deaths.counted(scene) else "likely",
         f"It was in flight when {end.summary}.",
         [*mentions.begin(attempt), *end.evidence[:1]],
         chain=list(end.chain),
@@ -98,7 +98,8 @@ def _never_scheduled(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
     start = attempt.received_at
     if start is None or end.at is None or end.at - start < _SCHEDULED_WITHIN:
         return False
-    return not any(attempt.order < order for order, _ in scene.batches) and not scene.open_at(attempt.order)
+    last = scene.batch_orders[-1] if scene.batch_orders else -1
+    return last < attempt.order and not scene.open_at(attempt.order)
 
 
 def _next_turn(scene: Scene, attempt: Attempt, before: int) -> Attempt | None:
@@ -151,7 +152,7 @@ _DECIDES = {"client-disconnect": "the client's or proxy's log; OpenAI routes wri
 
 def _answered(scene: Scene, attempt: Attempt) -> bool:
     """Whether an HTTP 200 that nothing else explains was written after it came."""
-    return any(o > attempt.order and f.detail.get("http_status") == 200 for o, f in scene.responses.unclaimed)
+    return scene.last_answer > attempt.order
 
 
 def _in_flight(scene: Scene, attempt: Attempt) -> Finding:

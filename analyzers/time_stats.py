@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding
-from sglang_lifecycle.analyzers.incident import Scene
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _ABSURD = 1e5  # seconds: an unset stamp, not a duration

@@ -7,9 +7,11 @@ abort by rid, and an abort matches by prefix (managers/scheduler.py:_poll_timeou
 
 from __future__ import annotations
 
+import bisect
+
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
-from sglang_lifecycle.analyzers.incident import Scene
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _STROKE = 1.6  # seconds within which one poll's victims are written
@@ -60,14 +62,27 @@ def _limit_confirmed(scene: Scene, attempt: Attempt, message_id: str) -> bool:
     mine, ended = spent(attempt, message_id), attempt.ended_at
     if mine is None or ended is None:
         return False
-    for other in scene.attempts:
-        if other is attempt or other.finish is None or other.finish.message_id != message_id:
-            continue
-        theirs = spent(other, message_id)
-        apart = other.ended_at is not None and abs(other.ended_at - ended) > _STROKE
-        if apart and theirs is not None and abs(theirs - mine) <= max(_ALIKE, 0.1 * mine):
+    slack = max(_ALIKE, 0.1 * mine)
+    lengths = _lengths(scene).get(message_id, [])
+    for theirs, end in lengths[bisect.bisect_left(lengths, (mine - slack, 0.0)) :]:
+        if theirs > mine + slack:
+            break
+        if abs(end - ended) > _STROKE:
             return True
     return False
+
+
+@per_scene
+def _lengths(scene: Scene) -> dict[str, list[tuple[float, float]]]:
+    """How long the attempts lasted that a timeout ended, and when they ended, by the timeout's text; sorted."""
+    return {
+        message_id: sorted(
+            (length, a.ended_at)
+            for a in scene.ended_with.get(message_id, ())
+            if (length := spent(a, message_id)) is not None and a.ended_at is not None
+        )
+        for message_id in _CAUSE
+    }
 
 
 def _unseen_root(attempt: Attempt, message_id: str, stage: str) -> Finding:
@@ -86,18 +101,23 @@ def _roots(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
     if not scene.release.may_be("0.5.20"):
         return []
     ended = attempt.ended_at
-    found = [
+    by_rid = _timed_out(scene)
+    return [
         a
-        for a in scene.attempts
-        if a.rid != attempt.rid
-        and attempt.rid.startswith(a.rid)
-        and a.finish is not None
-        and a.finish.message_id == message_id
-        and a.ended_at is not None
-        and ended is not None
-        and abs(a.ended_at - ended) <= _STROKE
+        for length in range(1, len(attempt.rid))
+        for a in by_rid.get((message_id, attempt.rid[:length]), ())
+        if a.ended_at is not None and ended is not None and abs(a.ended_at - ended) <= _STROKE
     ]
-    return sorted(found, key=lambda a: len(a.rid))
+
+
+@per_scene
+def _timed_out(scene: Scene) -> dict[tuple[str, str], list[Attempt]]:
+    """The attempts that ended by a timeout, by its text and their rid."""
+    found: dict[tuple[str, str], list[Attempt]] = {}
+    for message_id in _CAUSE:
+        for attempt in scene.ended_with.get(message_id, ()):
+            found.setdefault((message_id, attempt.rid), []).append(attempt)
+    return found
 
 
 def ran_before(attempt: Attempt) -> bool:
@@ -178,21 +198,26 @@ def _add_context(scene: Scene, attempt: Attempt, finding: Finding) -> None:
     end = attempt.finish_order
     if end is None:
         return
-    zombies = [
-        a
-        for a in scene.attempts
-        if a is not attempt and a.finish is None and len(_undeliverable(a, attempt.order, end, scene)) > 1
-    ]
+    zombies = [a for a in _zombies(scene) if a is not attempt and len(_undeliverable(a, attempt.order, end, scene)) > 1]
     if zombies:
         lines = [f for a in zombies[:3] for f in _undeliverable(a, attempt.order, end, scene)[:1]]
         text = f"{len(zombies)} request(s) whose client had gone were decoded on and held slots while it waited"
         finding.chain.append(Cause("client-disconnect", text, lines, rid=zombies[0].rid))
-    seen = [f for o, f in scene.batches if attempt.order <= o <= end and f.running is not None]
+    seen = [f for f in scene.batches_between(attempt.order, end) if f.running is not None]
     if seen:
         most = max(seen, key=lambda f: (f.running or 0, f.queued or 0))
         finding.notes.append((f"{most.running} running, {most.queued or 0} queued while it waited", [most]))
 
 
+@per_scene
+def _zombies(scene: Scene) -> list[Attempt]:
+    """Attempts that the engine went on decoding for nobody."""
+    return [a for a in scene.attempts if a.finish is None and len(a.of(Event.OUTPUT_UNDELIVERABLE)) > 1]
+
+
 def _undeliverable(attempt: Attempt, start: int, end: int, scene: Scene) -> list[Fact]:
-    places = scene.places
-    return [f for f in attempt.of(Event.OUTPUT_UNDELIVERABLE) if start <= places[id(f)] <= end]
+    """The outputs of an attempt that reached nobody between two places."""
+    outputs, places = attempt.of(Event.OUTPUT_UNDELIVERABLE), scene.places
+    if not outputs or places[id(outputs[0])] > end or places[id(outputs[-1])] < start:
+        return []
+    return [f for f in outputs if start <= places[id(f)] <= end]

@@ -1,0 +1,233 @@
+"""A scene: one life of a server with its attempts, calls and batches, indexed so that no question walks all of it.
+
+An audit asks the same questions of every request; each index here is built once per life, when it is first asked for,
+and answers by bisection or by a dictionary.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from sglang_lifecycle.analyzers import responses
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.fingerprint import Release
+from sglang_lifecycle.analyzers.lives import Life
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+PLAIN_ABORTS = frozenset({"aborted", "unknown_error", "abort_in_waiting_queue", "abort_before_prefill"})
+"""Texts of an abort without a reason of its own."""
+
+_Answer = TypeVar("_Answer")
+_BLOCK = 512  # facts between two snapshots of who was in flight
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An HTTP call that is not a request for text. Its line is written when its response starts; it names no rid."""
+
+    kind: str
+    order: int
+    fact: Fact
+
+    @property
+    def at(self) -> float | None:
+        """When its line was written, UTC epoch seconds."""
+        return self.fact.at
+
+
+@dataclass(eq=False)
+class Scene:
+    """One life with its attempts, calls and batches, each in order."""
+
+    life: Life
+    attempts: list[Attempt]
+    release: Release
+    calls: list[Call] = field(default_factory=list)
+    batches: list[tuple[int, Fact]] = field(default_factory=list)
+    responses: responses.Responses = field(default_factory=responses.Responses)
+    others: list[Scene] = field(default_factory=list)
+    """The scenes of the other lives and servers of the incident."""
+    memo: dict[object, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """The place of each fact among the life's, by the fact's identity."""
+        return {id(f): o for o, f in enumerate(self.life.facts)}
+
+    @cached_property
+    def by_rid(self) -> dict[str, list[Attempt]]:
+        """The attempts of each rid, in the order in which they began."""
+        return group(self.attempts, lambda a: a.rid)
+
+    @cached_property
+    def sees_access(self) -> bool:
+        """Whether access lines are written at all."""
+        return bool(self.life.of(Event.HTTP_ACCESS))
+
+    @cached_property
+    def sees_requests(self) -> bool:
+        """Whether the request log is on."""
+        return bool(self.life.of(Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED))
+
+    @cached_property
+    def several_workers(self) -> bool:
+        """Whether several HTTP workers serve the life (`--tokenizer-worker-num`, 0.5.2 on)."""
+        number = self.life.args.get("tokenizer_worker_num")
+        if isinstance(number, int):
+            return number > 1
+        return any(f.detail.get("worker") for f in self.life.facts)
+
+    @cached_property
+    def last_answer(self) -> int:
+        """The place of the last HTTP 200 that no attempt explains; -1 where there is none."""
+        return max((o for o, f in self.responses.unclaimed if f.detail.get("http_status") == 200), default=-1)
+
+    @cached_property
+    def hides_finishes(self) -> bool:
+        """Whether `Finish` lines are held back (SGLANG_LOG_REQUEST_EXCEEDED_MS, 0.5.7 on).
+
+        Shown by a native request without a stream that has none although an HTTP 200 was written for it.
+        """
+        return any(
+            a.finish is None and a.stream is False and not a.facts and not a.errors and a.access is None
+            and (a.received is None or (a.received.detail.get("n") or 1) == 1) and self.last_answer > a.order
+            for a in self.attempts
+        )  # fmt: skip
+
+    @cached_property
+    def plain_ends(self) -> list[Attempt]:
+        """Attempts ended by an abort without a reason, by the time of their end."""
+        ended = [a for a in self.attempts if a.finish is not None and a.finish.message_id in PLAIN_ABORTS]
+        return sorted(ended, key=lambda a: (a.ended_at or 0.0, a.finish_order or 0))
+
+    @cached_property
+    def ended_with(self) -> dict[str, list[Attempt]]:
+        """Attempts by the text of their finish reason."""
+        ended = [a for a in self.attempts if a.finish is not None and a.finish.message_id is not None]
+        return group(ended, lambda a: a.finish.message_id if a.finish is not None else None)
+
+    @cached_property
+    def sessions(self) -> dict[str, list[Attempt]]:
+        """Attempts built from each session, in the order of their arrival."""
+        return group((a for a in self.attempts if a.session_id is not None), lambda a: a.session_id)
+
+    @cached_property
+    def _session_facts(self) -> dict[str, list[tuple[int, Fact]]]:
+        placed = [(o, f) for o, f in enumerate(self.life.facts) if f.session_id is not None]
+        return group(placed, lambda item: item[1].session_id)
+
+    def about_session(self, session_id: str, *events: Event) -> list[tuple[int, Fact]]:
+        """The life's facts of some kinds about a session, with their places."""
+        return [(o, f) for o, f in self._session_facts.get(session_id, ()) if f.event in events]
+
+    @cached_property
+    def _calls_by_time(self) -> dict[str, list[Call]]:
+        dated = sorted((c for c in self.calls if c.at is not None), key=lambda c: (c.at or 0.0, c.order))
+        return group(dated, lambda c: c.kind)
+
+    def calls_between(self, kind: str, start: float, end: float) -> list[Call]:
+        """The calls of a kind whose line was written in a window of UTC epoch seconds."""
+        calls = self._calls_by_time.get(kind, [])
+        first = bisect.bisect_left(calls, start, key=lambda c: c.at or 0.0)
+        return calls[first : bisect.bisect_right(calls, end, key=lambda c: c.at or 0.0)]
+
+    @cached_property
+    def call_orders(self) -> dict[str, list[int]]:
+        """The places of the calls of each kind, in order."""
+        return {kind: sorted(c.order for c in calls) for kind, calls in group(self.calls, lambda c: c.kind).items()}
+
+    @cached_property
+    def batch_orders(self) -> list[int]:
+        """The places of the batch lines."""
+        return [order for order, _ in self.batches]
+
+    def batches_between(self, start: int, end: int) -> list[Fact]:
+        """The batch lines from one place to another, both included."""
+        first, last = bisect.bisect_left(self.batch_orders, start), bisect.bisect_right(self.batch_orders, end)
+        return [fact for _, fact in self.batches[first:last]]
+
+    @cached_property
+    def arrivals(self) -> list[int]:
+        """The places of the records that began an attempt."""
+        return sorted(a.order for a in self.attempts if a.received is not None)
+
+    def arrived_between(self, start: int, end: int) -> int:
+        """How many attempts were received between two places, both excluded."""
+        return bisect.bisect_left(self.arrivals, end) - bisect.bisect_right(self.arrivals, start)
+
+    @cached_property
+    def _ending(self) -> list[Attempt]:
+        """Attempts that were received and have a `Finish`, in the order of their arrival."""
+        both = [a for a in self.attempts if a.received is not None and a.finish_order is not None]
+        return sorted(both, key=lambda a: a.order)
+
+    @cached_property
+    def _silent(self) -> list[Attempt]:
+        """Attempts that were received and have no `Finish`, in the order of their arrival."""
+        return sorted((a for a in self.attempts if a.received is not None and a.finish is None), key=lambda a: a.order)
+
+    @cached_property
+    def _snapshots(self) -> list[tuple[int, list[Attempt]]]:
+        """For every block of facts: how many of `_ending` had arrived at its beginning, and which were in flight."""
+        found: list[tuple[int, list[Attempt]]] = []
+        flying: list[Attempt] = []
+        arrived = 0
+        for start in range(0, len(self.life.facts) + 1, _BLOCK):
+            while arrived < len(self._ending) and self._ending[arrived].order < start:
+                flying.append(self._ending[arrived])
+                arrived += 1
+            flying = [a for a in flying if (a.finish_order or 0) > start]
+            found.append((arrived, flying))
+        return found
+
+    def alive_at(self, order: int) -> list[Attempt]:
+        """Attempts that were between `Receive` and `Finish` at a place, in the order of their arrival."""
+        if order < 0 or not self._snapshots:
+            return []
+        index, flying = self._snapshots[min(order // _BLOCK, len(self._snapshots) - 1)]
+        alive = [a for a in flying if (a.finish_order or 0) > order]
+        while index < len(self._ending) and self._ending[index].order < order:
+            if (self._ending[index].finish_order or 0) > order:
+                alive.append(self._ending[index])
+            index += 1
+        return alive
+
+    def known_alive(self, order: int) -> int:
+        """How many attempts that do finish were between `Receive` and `Finish` at a place."""
+        return len(self.alive_at(order))
+
+    def open_at(self, order: int) -> list[Attempt]:
+        """Attempts received before a place and not finished there, those that never finish last."""
+        silent = bisect.bisect_left(self._silent, order, key=lambda a: a.order)
+        return self.alive_at(order) + self._silent[:silent]
+
+
+_Item = TypeVar("_Item")
+
+
+def group(items: Iterable[_Item], key: Callable[[_Item], str | None]) -> dict[str, list[_Item]]:
+    """Items by a key, each group in their order; items without one are left out."""
+    found: defaultdict[str, list[_Item]] = defaultdict(list)
+    for item in items:
+        name = key(item)
+        if name is not None:
+            found[name].append(item)
+    return dict(found)
+
+
+def per_scene(question: Callable[[Scene], _Answer]) -> Callable[[Scene], _Answer]:
+    """Answer a question about a scene once."""
+
+    def answer(scene: Scene) -> _Answer:
+        if answer not in scene.memo:
+            scene.memo[answer] = question(scene)
+        found: _Answer = scene.memo[answer]
+        return found
+
+    answer.__doc__ = question.__doc__
+    return answer
