@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sglang_lifecycle.analyzers import faults, outcomes, rid_validity, session_params, silence, time_stats
+from sglang_lifecycle.analyzers import faults, outcomes, replaying, rid_validity, session_params, silence, time_stats
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
 from sglang_lifecycle.analyzers.finding import Cause, Finding
@@ -132,6 +132,7 @@ def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
     entry = catalogue_entry(finding.cause)
     proximate = lines.add(finding.evidence)
     steps = _steps(scene, attempt, finding, lines, proximate)
+    replay = replaying.compare(scene, attempt, finding)  # may lower the confidence
     chain = [Link(cause=finding.cause, rid=attempt.rid, summary=finding.summary, evidence=proximate)]
     chain += [Link(cause=c.cause, rid=c.rid, summary=c.summary, evidence=lines.add(c.evidence)) for c in finding.chain]
     waited, ran = time_stats.durations(scene, attempt)
@@ -167,6 +168,7 @@ def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
             prompt_tokens=attempt.finish.prompt_tokens if attempt.finish is not None else None,
             completion_tokens=attempt.completion_tokens,
         ),
+        replay=replay,
         evidence=lines.lines,
     )
 

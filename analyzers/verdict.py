@@ -114,8 +114,9 @@ class Replay(_Model):
     """What the reference scheduler says."""
 
     era: str
-    predicted: str | None = None
+    predicted: str | None = Field(default=None, description="the cause that follows; None where several remain")
     agrees: bool | None = None
+    possible: list[str] = Field(default=[], description="every cause that the rules allow and that looks as the record")
 
 
 class Verdict(_Model):

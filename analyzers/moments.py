@@ -1,0 +1,204 @@
+"""What a log shows of the moments at which requests ended, in the terms in which `replay.cuts` is asked.
+
+Durations are taken from SGLang's own measurements where a record has them, else from the log's clock with its error.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from sglang_lifecycle.analyzers import session_trace, timeouts
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.incident import Call, Scene
+from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.replay.config import Config
+from sglang_lifecycle.replay.cuts import Abort, Alive, Stage
+from sglang_lifecycle.replay.ends import canonical
+
+_CALL_BEFORE = 8.0  # seconds from an abort call's line to the end of a running request: its next result may be late
+_CALL_AFTER = 1.0  # an access line may be written up to its own second after the end
+_ENGINE_CALL = 45.0  # seconds by which a pause or a weight update answers after the aborts that it caused
+_SLACK = 0.25  # seconds by which a genuine timeout may be measured shorter than its limit
+_STROKE = 1.6  # seconds within which one poll's victims are written
+_DELAY = 1.0  # seconds from a `Receive` line to the scheduler, at most
+
+TIMEOUTS = frozenset({"waiting_timeout", "running_timeout"})
+
+
+@dataclass(eq=False)
+class Moments:
+    """The ends of one life."""
+
+    scene: Scene
+    by_prefix: bool
+    """Whether a timeout may have hit by rid prefix (0.5.20 to 0.5.23)."""
+    _survivors: dict[int, list[Attempt]] = field(default_factory=dict)
+
+    def calls(self, attempt: Attempt) -> list[tuple[Abort, Call]]:
+        """The aborts that may have been asked for around an end, each with the line of its call."""
+        ended, order = attempt.ended_at, attempt.finish_order or 0
+        if ended is None:
+            return []
+        slack = attempt.finish.at_error or 0.0 if attempt.finish is not None else 0.0
+        scene, found = self.scene, []
+        for call in scene.calls_between("abort", ended - _CALL_BEFORE - slack, ended + _CALL_AFTER + slack):
+            if call.order > attempt.order:
+                found.append((Abort("explicit-abort", attempt.rid), call))
+                found += [(Abort("abort-prefix-collision", rid), call) for rid in self._prefixes(attempt.rid)]
+                found.append((Abort("abort-all", None), call))
+        for kind, cause in (("pause", "pause-abort"), ("weights", "weight-update-abort")):
+            for call in scene.calls_between(kind, ended - _CALL_AFTER - slack, ended + _ENGINE_CALL):
+                if call.order > order:
+                    found.append((Abort(cause, None), call))
+        for update in scene.life.of(Event.WEIGHTS_UPDATE):
+            if update.at is not None and -_CALL_AFTER <= ended - update.at <= _ENGINE_CALL:
+                found.append((Abort("weight-update-abort", None), Call("weights", order, update)))
+        return list({(abort, id(call.fact)): (abort, call) for abort, call in found}.values())
+
+    @cached_property
+    def _rids(self) -> set[str]:
+        return {attempt.rid for attempt in self.scene.attempts}
+
+    def _prefixes(self, rid: str) -> list[str]:
+        """The known rids that a rid begins with."""
+        return [rid[:end] for end in range(1, len(rid)) if rid[:end] in self._rids]
+
+    def lived_on(self, call: Call) -> list[Attempt]:
+        """The attempts that were surely alive when a call was carried out and ended well much later."""
+        if call.at is None or call.kind in ("pause", "weights"):
+            return []  # its line is written long after its aborts: who lived through them is not clear
+        if call.order not in self._survivors:
+            at, slack = call.at, (call.fact.at_error or 0.0) + _CALL_AFTER
+            self._survivors[call.order] = [
+                a
+                for a in self.scene.attempts
+                if a.finish is not None
+                and a.finish.finish_type in ("stop", "length")
+                and a.received is not None
+                and (a.received_at or at) < at - slack - (a.received.at_error or 0.0) - _DELAY
+                and (a.ended_at or at) > at + slack + (a.finish.at_error or 0.0)
+            ]
+        return self._survivors[call.order]
+
+    @cached_property
+    def limits(self) -> dict[str, float]:
+        """The shortest time after which each kind of timeout struck of its own, in seconds; the logs print no limit."""
+        found: dict[str, float] = {}
+        for attempt in self.scene.attempts:
+            message = canonical(attempt.finish.message_id) if attempt.finish is not None else None
+            if message not in TIMEOUTS or self.roots(attempt, message):
+                continue
+            spent = timeouts.spent(attempt, message)
+            if spent is not None:
+                found[message] = min(spent, found.get(message, spent))
+        return found
+
+    def bounds(self, message: str) -> tuple[float | None, float | None]:
+        """The waiting and the running limit, at least, in seconds, for a question about one kind's text.
+
+        Where all whom it ended have a root, none shows the limit: any time may have reached it.
+        """
+        limits = {kind: limit - _SLACK for kind, limit in self.limits.items()}
+        limits.setdefault(message, 0.0)
+        return limits.get("waiting_timeout"), limits.get("running_timeout")
+
+    @cached_property
+    def _timed(self) -> dict[str, list[Attempt]]:
+        """The attempts that a timeout's text ended, by rid."""
+        found: dict[str, list[Attempt]] = {}
+        for attempt in self.scene.attempts:
+            if attempt.finish is not None and attempt.finish.message_id in TIMEOUTS:
+                found.setdefault(attempt.rid, []).append(attempt)
+        return found
+
+    def roots(self, attempt: Attempt, message: str) -> list[Attempt]:
+        """The attempts that the same timeout ended in the same stroke and whose rid begins this one's."""
+        if not self.by_prefix:
+            return []
+        end = attempt.ended_at
+        rid = attempt.rid
+        return [
+            other
+            for prefix in (rid[:length] for length in range(1, len(rid)))
+            for other in self._timed.get(prefix, ())
+            if other.finish is not None
+            and canonical(other.finish.message_id) == message
+            and end is not None
+            and other.ended_at is not None
+            and abs(other.ended_at - end) <= _STROKE
+        ]
+
+    def alive(self, attempt: Attempt) -> Alive:
+        """An attempt at its end, by its records."""
+        finish = attempt.finish
+        by_clock = finish is None or finish.e2e_s is None
+        slack = _error(attempt.received) + _error(finish) if by_clock else 0.0
+        lived, ran = timeouts.spent(attempt, "waiting_timeout"), timeouts.spent(attempt, "running_timeout")
+        return Alive(
+            attempt.rid,
+            1e5 if lived is None else max(0.0, lived + slack),
+            1e5 if ran is None else max(0.0, ran + slack),
+            self._stages(attempt),
+        )
+
+    def _stages(self, attempt: Attempt) -> frozenset[Stage]:
+        finish = attempt.finish
+        found = set()
+        if finish is None or not timeouts.ran_before(attempt):
+            found.add(Stage.WAITING)
+        if finish is None or finish.completion_tokens != 0 or finish.finish_shape == "scheduler":
+            found.add(Stage.RUNNING)
+        retracted = finish is not None and finish.retractions
+        if retracted or self._may_retract:
+            found.add(Stage.RETRACTED)
+        return frozenset(found or {Stage.WAITING})
+
+    @cached_property
+    def _may_retract(self) -> bool:
+        """Whether requests may have gone back to the queue: memory ran short, or priorities pushed them out."""
+        return bool(self.scene.life.of(Event.KV_RETRACTED)) or bool(
+            self.scene.life.args.get("enable_priority_scheduling")
+        )
+
+    @cached_property
+    def _begins(self) -> list[int]:
+        return sorted(a.order for a in self.scene.attempts if a.received is not None)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return sorted(a.finish_order for a in self.scene.attempts if a.received and a.finish_order is not None)
+
+    def others(self, attempt: Attempt) -> int:
+        """How many other requests were in flight, at most, when an attempt reached the queue."""
+        return session_trace.in_flight(self.scene, self._begins, self._ends, attempt) - 1
+
+    @cached_property
+    def _priorities(self) -> list[tuple[int, int]]:
+        """The place of each arrival with a priority, and the priority."""
+        found = [(a.order, a.received.detail.get("priority")) for a in self.scene.attempts if a.received is not None]
+        return sorted((order, priority) for order, priority in found if isinstance(priority, int))
+
+    def newcomers(self, attempt: Attempt) -> set[int]:
+        """The priorities of the requests that came while an attempt lived."""
+        if attempt.finish_order is None:
+            return set()
+        first = bisect.bisect_left(self._priorities, (attempt.order + 1, 0))
+        last = bisect.bisect_left(self._priorities, (attempt.finish_order, 0))
+        return {priority for _, priority in self._priorities[first:last]}
+
+    def config(self, most: int) -> Config:
+        """What the server was told about its queue; where its arguments are not in the log, what explains most."""
+        args = self.scene.life.args
+        limit = args.get("max_queued_requests") if args else most
+        return Config(
+            max_queued_requests=limit if isinstance(limit, int) else None,
+            enable_priority_scheduling=bool(args.get("enable_priority_scheduling")),
+            schedule_low_priority_values_first=bool(args.get("schedule_low_priority_values_first")),
+            abort_on_priority_when_disabled=bool(args.get("abort_on_priority_when_disabled", not args)),
+        )
+
+
+def _error(fact: Fact | None) -> float:
+    return (fact.at_error or 0.0) if fact is not None else 0.0
