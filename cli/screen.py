@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from sglang_lifecycle.analyzers.verdict import EvidenceLine, KnownFault, Link, Verdict
+from sglang_lifecycle.analyzers.verdict import EvidenceLine, KnownFault, Link, Replay, Verdict
 from sglang_lifecycle.cli.layout import (
     FAINT,
     GAP,
@@ -22,7 +22,7 @@ from sglang_lifecycle.cli.layout import (
     section,
     with_references,
 )
-from sglang_lifecycle.cli.text import clean, fold, pad, shorten
+from sglang_lifecycle.cli.text import clean, fold, listed, pad, shorten
 from sglang_lifecycle.cli.text import width as width_of
 from sglang_lifecycle.cli.timeline import timeline
 from sglang_lifecycle.cli.times import Clock, error
@@ -206,10 +206,8 @@ def _findings(verdict: Verdict) -> Iterator[tuple[Text, RenderableType]]:
             text = plain(f"{'; ' if index else ''}{each.cause} ({each.because})")
             excluded.append_text(with_references(text, each.evidence))
         yield Text("ruled out", style=LABEL), excluded
-    if replay := verdict.replay:
-        predicted = f"predicts {replay.predicted}" if replay.predicted else "has no say"
-        agrees = {True: ": it agrees", False: ": it does not agree", None: ""}[replay.agrees]
-        yield Text("replay", style=LABEL), plain(f"the reference scheduler ({replay.era}) {predicted}{agrees}")
+    if verdict.replay:
+        yield Text("replay", style=LABEL), plain(_replay(verdict.replay))
 
 
 def _fault(fault: KnownFault) -> str:
@@ -217,6 +215,15 @@ def _fault(fault: KnownFault) -> str:
     until = f"fixed in {fault.fixed_in}" if fault.fixed_in else f"in {fault.last} still there"
     where = f", {fault.url}" if fault.url else ""
     return f"{fault.title}, since {fault.first}, {until} ({fault.id}{where})"
+
+
+def _replay(replay: Replay) -> str:
+    others = [cause for cause in replay.possible if cause != replay.predicted]
+    predicted = f"predicts {replay.predicted}" if replay.predicted else "has no say"
+    if others:
+        predicted = f"{predicted} and allows {listed(others, 'or')}" if replay.predicted else f"allows {listed(others)}"
+    agrees = {True: ": it agrees", False: ": it does not agree", None: ""}[replay.agrees]
+    return f"the reference scheduler ({replay.era}) {predicted}{agrees}"
 
 
 def _client(verdict: Verdict) -> str:
