@@ -22,6 +22,7 @@ DEPTH = 4
 
 _SNIFF = 8192
 _CHUNK = 1 << 20
+_SUBSTITUTED = ("/dev/fd/", "/proc/self/fd/")  # what a shell puts for `<(kubectl logs …)`
 _CONTROLS = bytes({*range(1, 32), 127} - set(b"\t\n\r\f\b\x1b"))
 
 
@@ -113,7 +114,7 @@ def _walk(paths: Sequence[str], failed: list[str]) -> Iterator[File]:
 def _one(name: str, path: Path, failed: list[str]) -> Iterator[File]:
     try:
         mode = path.stat().st_mode
-        if stat.S_ISFIFO(mode):
+        if stat.S_ISFIFO(mode) and name.startswith(_SUBSTITUTED):  # another pipe may have nobody at its other end
             with path.open("rb") as stream:
                 path = spool(_chunks(stream))
         elif not stat.S_ISREG(mode):

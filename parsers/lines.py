@@ -43,8 +43,8 @@ class Line:
     def inner(self, text: str, stamp: Stamp | None = None, stream: str | None = None) -> Line:
         """What a wrapper held: the innermost stamp is the nearest to the process, streams add up."""
         line = Line.__new__(Line)
-        line.number, line.offset, line.length, line.ending = self.number, self.offset, self.length, self.ending
-        line.text = text
+        line.number, line.offset, line.length = self.number, self.offset, self.length
+        line.text, line.ending = (text[:-1], "\r\n") if text.endswith("\r") else (text, self.ending)
         line.stamp = stamp or self.stamp
         line.stream = f"{self.stream}/{stream}" if self.stream and stream else stream or self.stream
         return line
@@ -53,7 +53,7 @@ class Line:
         """The lines of a text that one physical line holds, told apart by their offsets."""
         texts = text.split("\n")
         for index, piece in enumerate(texts):
-            line = self.inner(piece.removesuffix("\r"))
+            line = self.inner(piece)
             if len(texts) > 1:
                 line.offset += index
                 line.length = 1 if index < len(texts) - 1 else max(1, self.length - index)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import BinaryIO
 
-from sglang_lifecycle.parsers import envelopes, wrapping
+from sglang_lifecycle.parsers import envelopes, requestlog, wrapping
 from sglang_lifecycle.parsers.calibration import Pair
 from sglang_lifecycle.parsers.envelopes import Envelope
 from sglang_lifecycle.parsers.inputs import File
@@ -18,6 +19,7 @@ from sglang_lifecycle.parsers.prefix import Prefix
 
 _SAMPLE_LINES, _SAMPLE_BYTES = 400, 8 << 20
 _END = 64 << 10  # bytes of a file's end that are looked at
+_EDGE = 5  # stamps at either end that are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,12 @@ def _speaks(text: str) -> bool:
 def _records(lines: Iterable[Line]) -> int:
     """How many lines are records of SGLang as a whole."""
     prefix = Prefix()
-    heads = [prefix.split(line.text) for line in lines]
-    return sum(head is not None and table().find(head.message) is not None for head in heads)
+    return sum(head is not None and _whole(head.message) for head in (prefix.split(line.text) for line in lines))
+
+
+def _whole(message: str) -> bool:
+    record = requestlog.read(message) if message.startswith(requestlog.REQUEST_HEADS) else None
+    return not record.cut if record is not None else table().find(message) is not None
 
 
 def _pairs(lines: Iterable[Line]) -> dict[str | None, list[Pair]]:
@@ -133,13 +139,17 @@ def _pairs(lines: Iterable[Line]) -> dict[str | None, list[Pair]]:
 
 
 def _falls(first: Iterable[Line], last: Iterable[Line]) -> bool:
-    """Whether the newest line comes first."""
+    """Whether the newest line comes first: half a sample later it is earlier, and at the end still more so.
+
+    Single stamps prove nothing: text of strangers may begin lines, and processes race for a place.
+    """
     times, ends = _times(first), _times(last)
-    if not times or not ends:
+    if len(times) < 2 or not ends or median(ends[-_EDGE:]) >= median(times[:_EDGE]):
         return False
-    rises = sum(b > a for a, b in pairwise(times))
-    drops = sum(b < a for a, b in pairwise(times))
-    return ends[-1] < times[0] and drops >= 4 * rises and (drops > 1 or times[0] - ends[-1] > 1)
+    half = len(times) // 2
+    apart = [later - earlier for earlier, later in zip(times, times[half:], strict=False)]
+    rises, drops = sum(step > 0 for step in apart), sum(step < 0 for step in apart)
+    return drops >= 4 * rises and (drops > 1 or times[0] - ends[-1] > 1)
 
 
 def _times(lines: Iterable[Line]) -> list[float]:

@@ -6,13 +6,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from sglang_lifecycle.parsers import requestlog
 from sglang_lifecycle.parsers.lines import CAP, Line
 
 _NARROWEST, _WIDEST = 40, 600  # columns of terminals
 _BEGINNING = re.compile(
-    r"\[?\d{4}-\d\d-\d\d[T ]|\[(?:pod/|rank)|Receive|Finish|Traceback|\(\w+ pid=|[A-Z][a-z]{2} +\d+[, ]"
-    r"|[\w.-]+\s+\| |\{|\d{10}"
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|\[pod/|Receive(?: OpenAI)?: obj=|Finish: obj=|Traceback \(most recent"
+    r"|\(\w+ pid=\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|[\w.-]+\s+\| \S"
 )
+_REQUEST = re.compile("|".join(map(re.escape, requestlog.REQUEST_HEADS)))
+_HEAD = 300  # characters in which a record's message begins, wrappers and all
 
 
 def width(sample: Sequence[str]) -> int | None:
@@ -30,7 +33,7 @@ def rejoin(lines: Iterable[Line], width: int) -> Iterator[Line]:
     whole: Line | None = None
     parts: list[str] = []
     for line in lines:
-        if whole is not None and (not _BEGINNING.match(line.text)) and len(parts) * width < CAP:
+        if whole is not None and not (len(parts) * width > CAP or _begins(line.text, parts)):
             parts.append(line.text)
             whole.joined(line)
         else:
@@ -45,3 +48,17 @@ def rejoin(lines: Iterable[Line], width: int) -> Iterator[Line]:
     if whole is not None:
         whole.text = "".join(parts)
         yield whole
+
+
+def _begins(text: str, before: Sequence[str]) -> bool:
+    """Whether a line is a record of its own after one that fills the width.
+
+    A prompt may hold what looks like a record just where it was broken: within a request's record nothing begins.
+    """
+    if not _BEGINNING.match(text):
+        return False
+    record = "".join(before)
+    if (head := _REQUEST.search(record, 0, _HEAD)) is None:
+        return True
+    read = requestlog.read(record[head.start() :])
+    return read is not None and not read.cut

@@ -66,7 +66,7 @@ ENVELOPES = (
     _rule("kubectl --prefix", r"\[(?P<pod>pod/[^\]\s]+)\] ?"),
     _rule(
         "stern",
-        r"(?P<pod>[a-z][a-z0-9.-]*-(?=[a-z0-9]*\d)[a-z0-9]+) (?P<unit>[a-z][a-z0-9-]*) (?=\S)",
+        r"(?P<pod>[a-z][a-z0-9.-]*-(?=[a-z0-9]*\d)[a-z0-9]+) (?P<unit>[a-z][a-z0-9-]*)(?: |$)",
         certain=False,
         least=0.9,
     ),
