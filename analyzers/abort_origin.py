@@ -10,10 +10,11 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
-from sglang_lifecycle.analyzers import session_params
+from sglang_lifecycle.analyzers import rid_validity, session_params
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import Call, Scene, per_scene
+from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _CALL_BEFORE = 8.0  # seconds from an abort call's line to the end that it caused: a running request ends at its next
@@ -23,7 +24,22 @@ _TOGETHER = 1.5  # seconds within which ends belong to one stroke
 _ENGINE_CALL = 45.0  # seconds by which `/pause_generation` and weight updates answer after the aborts they caused
 _RUNNING_MESSAGES = frozenset({"aborted", "unknown_error"})
 
+_POSSIBLE = {
+    "explicit-abort": ("0.4.7", RELEASES[-1]),
+    "abort-all": ("0.4.9", RELEASES[-1]),
+    "abort-prefix-collision": ("0.4.7", RELEASES[-1]),
+    "pause-abort": ("0.4.9", RELEASES[-1]),
+    "weight-update-abort": ("0.4.9", RELEASES[-1]),
+    "session-replaced": ("0.4.2", RELEASES[-1]),
+    "session-parent-unknown": ("0.4.2", "0.4.8"),
+    "session-parent-unfinished": ("0.4.2", "0.4.8"),
+}
+"""What writes a plain abort into a `Finish`, and the releases in which it does (an abort before 0.4.7 leaves none)."""
+
 WOULD_DECIDE = {
+    "session-replaced": "the request log: a turn of its session with replace",
+    "session-parent-unknown": "the request log from the session's opening on",
+    "session-parent-unfinished": "the scheduler's warning in the same second",
     "explicit-abort": "the caller's log of /abort_request (its line carries no rid), or --log-level debug",
     "abort-all": "the caller's log of /abort_request, with abort_all",
     "abort-prefix-collision": "which rid the abort call named: the caller's log",
@@ -44,15 +60,18 @@ def stage(attempt: Attempt) -> str:
     return "running" if finish.message_id in _RUNNING_MESSAGES else "waiting"
 
 
+_REFUSED = frozenset({"session-parent-unknown", "session-parent-unfinished"})
+
+
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """Who aborted an attempt whose `Finish` gives no reason."""
-    for rule in (_grammar, session_params.replaced, _engine_call, _abort_call):
+    for rule in (_grammar, session_params.replaced, rid_validity.old_refusal, _engine_call, _abort_call):
         finding = rule(scene, attempt)
         if finding is not None:
             break
     else:
         finding = _unseen(scene, attempt)
-    finding.stage = stage(attempt)
+    finding.stage = "before-scheduler" if finding.cause in _REFUSED else stage(attempt)
     if attempt.finish is not None and attempt.finish.message_id not in _RUNNING_MESSAGES and ran(attempt):
         finding.effects.append("retracted")
     return finding
@@ -288,7 +307,12 @@ def _unseen(scene: Scene, attempt: Attempt) -> Finding:
         missing = "the access log: without it no abort call, pause or weight update can be seen"
     else:
         missing = "an abort call, pause or weight update near its end"
-    names = ("explicit-abort", "abort-all", "abort-prefix-collision", "pause-abort", "weight-update-abort")
+    session = attempt.session_id is not None
+    names = [
+        cause
+        for cause, (first, last) in _POSSIBLE.items()
+        if scene.release.may_be(first, last) and (session or not cause.startswith("session-"))
+    ]
     finding = undecided(
         "Aborted on request, but no line shows who asked for it.", [(c, WOULD_DECIDE[c]) for c in names], lines
     )

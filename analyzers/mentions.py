@@ -243,6 +243,19 @@ def _overwritten_twin(scene: Scene, attempt: Attempt) -> Attempt | None:
     return next((a for a in scene.by_rid[attempt.rid] if a.overwritten and a is not attempt), None)
 
 
+def _named_error(scene: Scene, attempt: Attempt) -> Finding | None:
+    """An API error that names its rid: the rust server's ingress (0.5.17 on), or an abort before dispatch (0.5.17)."""
+    errors = attempt.of(Event.REQUEST_ERROR)
+    if not errors or attempt.refused_twin:
+        return None
+    if errors[0].message_id == "request_aborted" or errors[0].pattern == "tokenizer.request_aborted":
+        text = "Aborted before it was sent to the scheduler."
+        return Finding("explicit-abort", "likely", text, errors[:1], stage="before-scheduler")
+    finding = outcomes.by_message(scene, attempt, errors[0])
+    finding.stage = "before-scheduler"
+    return finding
+
+
 def _failed(scene: Scene, attempt: Attempt) -> Finding | None:
     """A line of the disaggregation, encoder or memory code names it."""
     lines = attempt.of(Event.PD_FAILED, Event.EPD_FAILED, Event.KV_ABORTED)
@@ -365,6 +378,7 @@ _RULES = (
     _keyed,
     _refused,
     _sampled,
+    _named_error,
     _api_error,
     _failed,
     _outputs,

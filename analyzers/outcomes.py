@@ -62,7 +62,18 @@ def finished(scene: Scene, attempt: Attempt) -> Finding:
         return _after_refusal(scene, attempt, timeouts.resolve(scene, attempt))
     if finish.message_id in PLAIN_ABORTS:
         return _after_refusal(scene, attempt, abort_origin.resolve(scene, attempt))
-    return by_message(scene, attempt, finish)
+    return _first_refusal(scene, attempt, finish) or by_message(scene, attempt, finish)
+
+
+def _first_refusal(scene: Scene, attempt: Attempt, finish: Fact) -> Finding | None:
+    """A request refused twice: the first line is the cause, the second only meets the stub that it left (0.4.9 on)."""
+    rejected = attempt.of(Event.REQUEST_REJECTED)
+    if finish.status_code != 400 or not rejected or rejected[0].finish_message == finish.finish_message:
+        return None
+    finding = by_message(scene, attempt, rejected[0])
+    finding.evidence = [*finding.evidence, finish]
+    finding.http_status = None if attempt.stream else 400
+    return finding
 
 
 def _delivered(attempt: Attempt, finish: Fact) -> Finding:
@@ -129,6 +140,11 @@ def _aborted_early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
 
 def _unknown_text(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """A text that no table knows: its status and error type say how much it may mean."""
+    encoder = attempt.of(Event.EPD_FAILED)
+    if encoder:
+        finding = failure(scene, attempt, encoder[0])
+        finding.evidence = [*finding.evidence, said]
+        return finding
     if said.event in (Event.REQUEST_REJECTED, Event.REQUEST_ERROR, Event.HTTP_EXCEPTION) or said.status_code == 400:
         text = (said.finish_message or str(said.detail.get("exception") or "an exception")).split("\n")[0]
         early = said.event is not Event.REQUEST_FINISHED

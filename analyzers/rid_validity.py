@@ -108,6 +108,25 @@ def _never_seen_open(scene: Scene, attempt: Attempt, said: Fact, session: str, b
     return finding
 
 
+def old_refusal(scene: Scene, attempt: Attempt) -> Finding | None:
+    """A refused parent rid of 0.4.2 to 0.4.8: the text is that of an abort, and the whole prompt is prefilled first.
+
+    Told by what such an end looks like: a session request with a parent rid that stops at its first token.
+    """
+    finish = attempt.finish
+    if finish is None or attempt.parent_rid is None or not scene.release.within("0.4.2", "0.4.8"):
+        return None
+    if (finish.completion_tokens or 0) > 1:
+        return None
+    finding = _parent_invalid(scene, attempt, finish)
+    if finding.cause == "session-parent-unknown" and _parent(scene, attempt) is not None:
+        return None
+    finding.confidence = "likely"
+    if scene.release.may_be("0.4.7", "0.4.8"):
+        finding.candidates.append(("explicit-abort", "the access log: a call of /abort_request (0.4.7 on)"))
+    return finding
+
+
 def _served(turn: Attempt) -> bool:
     """Whether the session accepted a turn for certain: it ran to an end, or was cut while it ran."""
     finish = turn.finish
@@ -147,6 +166,12 @@ def _parent_invalid(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         return _unfinished(scene, attempt, warnings[-1], said)
     name = attempt.parent_rid or said.parent_rid
     parent = _parent(scene, attempt)
+    elsewhere = _other_rank(attempt, parent, said)
+    if elsewhere is not None and parent is not None and parent.finish is not None:
+        text = f"The rid that it refers to, {name!r}, lives on another DP rank ({elsewhere})."
+        finding = Finding("session-misrouted", "likely", text, [parent.finish, said])
+        finding.chain.append(Cause("session-misrouted", f"{name!r} ran on another rank", [parent.finish], rid=name))
+        return finding
     text = f"The rid that it refers to, {name!r}, is not in the session" if name else "Its session has no such rid"
     why, confidence = "", "proven"
     if parent is None:
@@ -166,6 +191,14 @@ def _parent_invalid(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     if parent is not None and parent.finish is not None:
         finding.chain.append(Cause("session-parent-unknown", f"what became of {name!r}", [parent.finish], rid=name))
     return finding
+
+
+def _other_rank(attempt: Attempt, parent: Attempt | None, said: Fact) -> str | None:
+    """The DP ranks of a parent and its child where they differ, as `0, not 1` (meta_info has them from 0.5.10 on)."""
+    ranks = [
+        a.finish.detail.get("dp_rank") if a is not None and a.finish is not None else None for a in (parent, attempt)
+    ]
+    return f"{ranks[0]}, not {ranks[1]}" if None not in ranks and ranks[0] != ranks[1] else None
 
 
 def _near(fact: Fact, said: Fact, attempt: Attempt) -> bool:
