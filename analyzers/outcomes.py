@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers import abort_origin, rid_validity, timeouts
@@ -170,6 +171,11 @@ def _unknown_text(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     )
 
 
+_NO_REASON = re.compile(r"(?:NIXL|Fake) KV(?:Sender|Receiver) Exception")
+"""What NIXL says up to 0.5.12 whatever the reason, a client's abort included."""
+
+_ABORTERS = ("explicit-abort", "client-disconnect")
+
 _REASONS = (
     ("Aborted by", "aborted"),
     ("timed out after", "timeout"),
@@ -190,9 +196,10 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         return Finding("multimodal-error", "proven", "Its encoder failed.", [said], stage="before-scheduler")
     if said.event is Event.KV_ABORTED:
         return Finding("kv-out-of-memory", "proven", PLAIN["kv_oom_last"].summary, [said], stage="running")
-    text = said.detail.get("reason") or said.finish_message or str(said.detail.get("exception") or "")
+    said = _rank_that_knows(scene, attempt, said)
+    text = _reason(said)
     reason = next((kind for needle, kind in _REASONS if needle in text), "")
-    said_by = said.detail.get("failed") or said.pattern or said.message_id or ""
+    said_by = said.detail.get("failed") or said.message_id or said.pattern or ""
     bootstrap = "bootstrap" in said_by or "handshake" in said_by
     cause = "pd-bootstrap-failed" if bootstrap or "Bootstrapping" in text else "pd-transfer-failed"
     stage = "bootstrap" if cause == "pd-bootstrap-failed" else "transfer"
@@ -217,18 +224,47 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         finding.candidates.append(("pd-peer-lost", "the other side's log: did it die?"))
     else:
         what = "Prefill and decode never met" if cause == "pd-bootstrap-failed" else "The KV transfer failed"
-        finding = Finding(cause, "proven" if text else "likely", f"{what}{': ' + short if short else '.'}", [said])
+        known = bool(text) and not _NO_REASON.search(text)
+        finding = Finding(cause, "proven" if known else "likely", f"{what}{': ' + short if short else '.'}", [said])
+        if not known:
+            finding.candidates += [(n, "the other side's log, the router's and the access log") for n in _ABORTERS]
     finding.stage = stage
     if said.room is not None:
         _join(scene, said, finding)
     return finding
 
 
+def _reason(said: Fact) -> str:
+    """Why a transfer failed, as far as a record says: what follows `with exception`, else an exception of its own."""
+    if said.detail.get("reason"):
+        return str(said.detail["reason"])
+    message = said.finish_message or ""
+    found = _WITH_EXCEPTION.search(message)
+    if found is not None:
+        return found[1]
+    known = message.startswith(("Prefill ", "Decode "))
+    return str(said.detail.get("exception") or ("" if known else message))
+
+
+_WITH_EXCEPTION = re.compile(r" with exception (?:KVTransferError\(bootstrap_room=\d+\): )?(.*)", re.DOTALL)
+
+
+def _rank_that_knows(scene: Scene, attempt: Attempt, said: Fact) -> Fact:
+    """The line of the rank that holds the reason, where this one only says that another rank failed."""
+    if "unknown reason from another rank" not in _reason(said):
+        return said
+    lines = [f for f in attempt.of(Event.PD_FAILED) if "unknown reason from another rank" not in _reason(f)]
+    if not lines and said.room is not None:
+        facts = (f for s in (scene, *scene.others) for f in s.life.of(Event.PD_FAILED) if f.room == said.room)
+        lines = [f for f in facts if "unknown reason from another rank" not in _reason(f)]
+    return lines[0] if lines else said
+
+
 def _join(scene: Scene, said: Fact, finding: Finding) -> None:
     """What the other side's log says of the same bootstrap room: the side that holds the cause goes into the chain."""
     for other in scene.others:
         for fact in other.life.of(Event.PD_FAILED):
-            text = str(fact.detail.get("reason") or fact.detail.get("exception") or "")
+            text = _reason(fact)
             if fact.room == said.room and not text.startswith("Aborted by"):
                 cause = "pd-bootstrap-failed" if fact.detail.get("place") == "bootstrap" else "pd-transfer-failed"
                 what = (

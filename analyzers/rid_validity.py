@@ -166,7 +166,7 @@ def _parent_invalid(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         return _unfinished(scene, attempt, warnings[-1], said)
     name = attempt.parent_rid or said.parent_rid
     parent = _parent(scene, attempt)
-    elsewhere = _other_rank(attempt, parent, said)
+    elsewhere = _other_rank(attempt, parent)
     if elsewhere is not None and parent is not None and parent.finish is not None:
         text = f"The rid that it refers to, {name!r}, lives on another DP rank ({elsewhere})."
         finding = Finding("session-misrouted", "likely", text, [parent.finish, said])
@@ -193,12 +193,13 @@ def _parent_invalid(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     return finding
 
 
-def _other_rank(attempt: Attempt, parent: Attempt | None, said: Fact) -> str | None:
+def _other_rank(attempt: Attempt, parent: Attempt | None) -> str | None:
     """The DP ranks of a parent and its child where they differ, as `0, not 1` (meta_info has them from 0.5.10 on)."""
-    ranks = [
-        a.finish.detail.get("dp_rank") if a is not None and a.finish is not None else None for a in (parent, attempt)
-    ]
-    return f"{ranks[0]}, not {ranks[1]}" if None not in ranks and ranks[0] != ranks[1] else None
+    finishes = [a.finish for a in (parent, attempt) if a is not None and a.finish is not None]
+    ranks = [f.detail.get("dp_rank") for f in finishes]
+    if len(ranks) < 2 or None in ranks or ranks[0] == ranks[1]:
+        return None
+    return f"{ranks[0]}, not {ranks[1]}"
 
 
 def _near(fact: Fact, said: Fact, attempt: Attempt) -> bool:

@@ -44,7 +44,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     stage = "running" if attempt.finish.finish_shape == "scheduler" else "waiting"
     if roots and _too_short(scene, attempt, roots, message_id, fits):
         return _collision(attempt, roots[0], message_id, stage)
-    if not fits and not roots and scene.release.within("0.5.20"):
+    if not fits and not roots and scene.release.may_be("0.5.20"):
         return _unseen_root(attempt, message_id, stage)
     own = _own(scene, attempt, message_id, stage, ran, fits)
     if scene.release.may_be("0.5.20") and not _limit_confirmed(scene, attempt, message_id):
