@@ -1,6 +1,7 @@
 """Whole JSON documents that hold log entries: answers of Loki, CloudWatch, Elasticsearch, Datadog, OpenTelemetry.
 
-They are turned into one JSON object a line, in the order of time, which `envelopes.objects` reads.
+They are turned into one JSON object a line, in the order of time, which `envelopes.objects` reads; a log that was
+copied out of a document as one escaped string is turned into its lines.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ _BEGINS = re.compile(
     rb'\s*(?:\[\s*[\[{]|\{\s*\n|\{\s*"(?:status|data|streams|events|hits|took|logs|results|resourceLogs|entries)"\s*:)'
 )
 _HEAD = 4096
+_ESCAPED = re.compile(rb"\\n\[?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_BARE_QUOTE = re.compile(rb'(?<!\\)(?:\\\\)*"')
+_FIRST = 1 << 20  # bytes in which quotes are looked for
 
 
 def is_document(head: bytes) -> bool:
@@ -43,6 +47,31 @@ def entries(path: Path) -> Iterator[bytes] | None:
         text = first + file.read()
     found = [entry for document in _documents(text) for entry in _entries(document)]
     return _lines(found) if found else None
+
+
+def is_escaped(path: Path, head: bytes) -> bool:
+    r"""Whether a file that begins with `head` is a log as one escaped string.
+
+    Every quote in it is `\"` then, which neither `repr` nor JSON leaves in a log without a bare one, and newlines are
+    `\n`: a prompt that holds such text doesn't make a file one.
+    """
+    if b"\n" in head.strip() or _ESCAPED.search(head) is None:
+        return False
+    with path.open("rb") as file:
+        text = file.read(_FIRST).strip()
+    inside = text.removeprefix(b'"').removesuffix(b",").removesuffix(b'"')
+    return b"\n" not in text and b'"' in text and _BARE_QUOTE.search(inside) is None
+
+
+def unescaped(path: Path) -> Iterator[bytes]:
+    """The lines of an escaped log. What is no valid escape is kept. Raises OSError."""
+    with path.open("rb") as file:
+        while raw := file.readline(MAX_BYTES):
+            text = raw.strip().removesuffix(b",").removeprefix(b'"').removesuffix(b'"')
+            try:
+                yield orjson.loads(b'"%s"' % text).removesuffix("\n").encode("utf-8", "replace") + b"\n"
+            except orjson.JSONDecodeError:
+                yield raw
 
 
 def _documents(text: bytes) -> list[Any]:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from sglang_lifecycle.parsers import archives, documents, rotation
+from sglang_lifecycle.parsers import archives, documents, exhibits, rotation
 from sglang_lifecycle.parsers.compression import Decompressed, compressed
 from sglang_lifecycle.parsers.spool import Budget, Refused, spool
 
@@ -31,7 +31,7 @@ class File:
     """A file of text. `name` is what the user knows it by, `named` says that the command line names it.
 
     `path` is where its bytes are: the file itself or a temporary copy. `problem` says why it is not read, `note` what
-    is missing of it.
+    is missing of it. `exhibit` says that it is no log: its lines are facts, made by `exhibits`.
     """
 
     name: str
@@ -40,6 +40,7 @@ class File:
     size: int = 0
     problem: str | None = None
     note: str | None = None
+    exhibit: bool = False
 
     def open(self) -> BinaryIO:
         """Open it for reading. Raises OSError."""
@@ -157,7 +158,7 @@ def _look(file: File, depth: int) -> Iterator[File]:
             members = archives.tar_members if archives.is_tar(head) else archives.zip_members
             yield from _members(file, members(stream), depth)
     else:
-        yield from _text(file, head)
+        yield from _exhibit(file, kind) if (kind := exhibits.kind(head)) is not None else _text(file, head)
 
 
 def _decompressed(file: File, compression: str, depth: int) -> Iterator[File]:
@@ -168,7 +169,8 @@ def _decompressed(file: File, compression: str, depth: int) -> Iterator[File]:
             if archives.is_tar(head):
                 yield from _members(file, archives.tar_members(unpacked), depth)
                 return
-            if not compressed(head) and not head.startswith(archives.ZIP_MAGIC) and _binary(head):
+            packed = compressed(head) or head.startswith(archives.ZIP_MAGIC) or exhibits.kind(head)
+            if not packed and _binary(head):
                 yield replace(file, problem="a binary file, not a log")
                 return
             path = spool(unpacked.chunks())
@@ -205,6 +207,16 @@ def _counted(chunks: Iterable[bytes], budget: Budget) -> Iterator[bytes]:
         yield chunk
 
 
+def _exhibit(file: File, kind: str) -> Iterator[File]:
+    """What is no log, turned into lines; as a log where it is no exhibit after all."""
+    try:
+        path = spool(exhibits.lines(kind, file.path))
+    except (exhibits.Unreadable, Refused) as problem:
+        yield replace(file, problem=str(problem))
+        return
+    yield replace(file, path=path, size=path.stat().st_size, exhibit=True)
+
+
 def _text(file: File, head: bytes) -> Iterator[File]:
     encoding = _utf16(head)
     if encoding is not None:
@@ -215,7 +227,10 @@ def _text(file: File, head: bytes) -> Iterator[File]:
     elif _binary(head):
         yield replace(file, problem="a binary file, not a log")
         return
-    if documents.is_document(head):
+    if documents.is_escaped(file.path, head):
+        path = spool(documents.unescaped(file.path))
+        file = replace(file, path=path, size=path.stat().st_size)
+    elif documents.is_document(head):
         try:
             lines = documents.entries(file.path)
         except Refused as refused:

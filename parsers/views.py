@@ -13,7 +13,7 @@ from sglang_lifecycle.parsers import envelopes, requestlog, wrapping
 from sglang_lifecycle.parsers.calibration import Pair
 from sglang_lifecycle.parsers.envelopes import Envelope
 from sglang_lifecycle.parsers.inputs import File
-from sglang_lifecycle.parsers.lines import Backward, Forward, Line
+from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Line
 from sglang_lifecycle.parsers.patterns import table
 from sglang_lifecycle.parsers.prefix import Prefix
 
@@ -52,25 +52,34 @@ class View:
     def text(self, offset: int, length: int, stream: str | None) -> str:
         """What stands in a span of the file, without wrappers. Raises OSError."""
         with self.path.open("rb") as file:
-            start = offset if self.plain else _line_start(file, offset)
+            if self.plain and not self.backward:
+                file.seek(offset)
+                return file.read(length).decode("utf-8", "replace").rstrip("\r\n")
+            start = _line_start(file, offset)
             file.seek(start)
             raw = file.read(offset - start + length)
-        if self.plain and not self.backward:
-            return raw.decode("utf-8", "replace").rstrip("\r\n")
+            if not raw.endswith(b"\n"):
+                raw += file.readline(CAP)
         lines = []
         for piece in raw.removesuffix(b"\n").split(b"\n"):
             lines.append(Line(0, start, piece))
             start += len(piece) + 1
         inner = [line for line in self.within(lines[::-1] if self.backward else lines) if line.stream == stream]
-        chosen = [line for line in inner if line.offset >= offset] or inner
-        return "\n".join(line.text for line in chosen)
+        chosen = [line for line in inner if offset <= line.offset < offset + length] or inner
+        return "\n".join(line.text for line in chosen).rstrip("\r\n")
 
 
 def _line_start(file: BinaryIO, offset: int) -> int:
     """The beginning of the line that a place is in: one object of a collector may hold several lines."""
-    start = max(0, offset - _END)
-    file.seek(start)
-    return start + file.read(offset - start).rfind(b"\n") + 1 if offset else 0
+    start = offset
+    while start and offset - start < CAP:
+        step = min(_END, start)
+        file.seek(start - step)
+        newline = file.read(step).rfind(b"\n")
+        if newline >= 0:
+            return start - step + newline + 1
+        start -= step
+    return start
 
 
 def look(file: File) -> View:

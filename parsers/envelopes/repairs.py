@@ -68,19 +68,23 @@ class Escaped:
         return 1.0 if quoted * 2 > len(sample) or any(_ESCAPED_QUOTE.search(text) for text in inside) else 0.0
 
     def open(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """The lines, unescaped."""
+        """The lines, unescaped; a string in quotes may hold several."""
         for line in lines:
+            inside = _unquoted(line.text)
             try:
-                text = orjson.loads(f'"{_unquoted(line.text)}"')
+                text = orjson.loads(f'"{inside}"').removesuffix("\n")
             except orjson.JSONDecodeError:
                 yield line
                 continue
-            yield from line.split(text.removesuffix("\n"))
+            if inside is line.text:
+                yield line.inner(text)
+            else:
+                yield from line.split(text)
 
 
 def _unquoted(text: str) -> str:
-    text = text.strip().removesuffix(",")
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' and text[-2] != "\\" else text
+    whole = text.strip().removesuffix(",")
+    return whole[1:-1] if len(whole) > 1 and whole[0] == whole[-1] == '"' and whole[-2] != "\\" else text
 
 
 ENVELOPES = (Colour(), Escaped(), Brackets())
