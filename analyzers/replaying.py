@@ -22,8 +22,9 @@ from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.replay import cuts
 from sglang_lifecycle.replay.cuts import Alive
 from sglang_lifecycle.replay.ends import PLAIN_ECHO, End, Seen, canonical
-from sglang_lifecycle.replay.hypotheses import History, Turn, replay_session
+from sglang_lifecycle.replay.hypotheses import History, replay_session
 from sglang_lifecycle.replay.profiles import Profile, profile_for
+from sglang_lifecycle.replay.worlds import Turn
 
 SESSION = frozenset(filter(None, map(canonical, rid_validity.REFUSALS))) - {"session_empty"}
 ABORTS = frozenset({"aborted", PLAIN_ECHO})

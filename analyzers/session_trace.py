@@ -17,9 +17,10 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.incident import Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.replay.ends import canonical
-from sglang_lifecycle.replay.hypotheses import Kind, Step, Turn
+from sglang_lifecycle.replay.hypotheses import Step
 from sglang_lifecycle.replay.profiles import Profile
 from sglang_lifecycle.replay.requests import SessionParams
+from sglang_lifecycle.replay.worlds import Kind, Turn
 
 DELAY = 1.0
 """Seconds between a line of the API server and the scheduler's deed that it is about, at most."""
