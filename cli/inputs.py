@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,6 +48,13 @@ class Request:
 
     def read(self) -> Evidence:
         """Read the inputs; what is wrong with them goes to stderr."""
+        with progress("reading") as report:
+            evidence = self.evidence(report)
+        complain(evidence)
+        return evidence
+
+    def evidence(self, report: Callable[[int, int], None] | None = None) -> Evidence:
+        """Read the inputs without a word; `report` is called with the bytes read and the bytes in all."""
         from sglang_lifecycle.parsers import store
         from sglang_lifecycle.parsers.log import read
 
@@ -55,16 +62,8 @@ class Request:
         logs = [path for path in self.paths if path not in stores]
         parts = [_stored(path) for path in stores]
         if logs:
-            with progress("reading") as report:
-                parts.append(read(logs, tz=self.zone, progress=report))
-        evidence = parts[0] if len(parts) == 1 else store.merge(parts)
-        for source in evidence.sources:
-            for text in source.warnings:
-                if text not in evidence.failed:
-                    warning(text if source.path in text else f"{source.path}: {text}")
-        for text in evidence.failed:
-            error(text)
-        return evidence
+            parts.append(read(logs, tz=self.zone, progress=report))
+        return parts[0] if len(parts) == 1 else store.merge(parts)
 
     def window(self, evidence: Evidence) -> Window:
         """The bounds, now that the last time in the logs is known."""
@@ -75,6 +74,16 @@ class Request:
         if since is not None and until is not None and since > until:
             raise UsageError(f"--since ({self.clock.full(since)}) is later than --until ({self.clock.full(until)})")
         return Window(since, until)
+
+
+def complain(evidence: Evidence) -> None:
+    """Say on stderr what is wrong with the inputs."""
+    for source in evidence.sources:
+        for text in source.warnings:
+            if text not in evidence.failed:
+                warning(text if source.path in text else f"{source.path}: {text}")
+    for text in evidence.failed:
+        error(text)
 
 
 def _stored(path: str) -> Evidence:
