@@ -48,10 +48,6 @@ class Prediction:
         """The causes that the model allows and that look as the record does."""
         return sorted({end.cause for end in self.ends if self.seen is not None and self.seen.fits(end)})
 
-    def agrees(self, cause: str) -> bool:
-        """Whether the model allows the end that was seen, by this cause."""
-        return cause in self.fitting
-
 
 @dataclass(eq=False)
 class Replayer:
@@ -215,16 +211,25 @@ def compare(scene: Scene, attempt: Attempt, finding: Finding) -> Replay | None:
     if finding.status != "interrupted":
         return None
     prediction = replayer(scene).predict(attempt)
+    said = beside(prediction, finding)
+    if said is not None and said.agrees is False and not prediction.bounded:
+        finding.doubt(_contradiction(prediction))
+    return said
+
+
+def beside(prediction: Prediction, finding: Finding) -> Replay | None:
+    """A prediction in the words of a verdict; None where the model has no say.
+
+    Where several causes would look the same, the verdict's own is named if it is one of them.
+    """
     if prediction.silent:
         return None
     fitting = prediction.fitting
     if finding.cause == "not-established":
-        candidates = [cause for cause, _ in finding.candidates]
-        open_ = [cause for cause in fitting if cause in candidates]
-        return Replay(era=prediction.era, predicted=open_[0] if len(open_) == 1 else None, possible=fitting)
+        candidates = {cause for cause, _ in finding.candidates}
+        left = [cause for cause in fitting if cause in candidates]
+        return Replay(era=prediction.era, predicted=left[0] if len(left) == 1 else None, possible=fitting)
     agrees = finding.cause in fitting
-    if not agrees and not prediction.bounded:
-        finding.doubt(_contradiction(prediction))
     predicted = finding.cause if agrees else _first(fitting) or _first(end.cause for end in prediction.ends)
     return Replay(era=prediction.era, predicted=predicted, agrees=agrees, possible=fitting)
 
@@ -239,4 +244,4 @@ def _contradiction(prediction: Prediction) -> str:
     return f"by the scheduler's rules ({prediction.era}) it could not end this way"
 
 
-__all__ = ["COVERED", "Prediction", "Replayer", "compare", "replayer"]
+__all__ = ["COVERED", "Prediction", "Replayer", "beside", "compare", "replayer"]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, error
-from sglang_lifecycle.cli.options import Color
-from sglang_lifecycle.cli.output import write
+from sglang_lifecycle.cli.inputs import quoted, request, status
+from sglang_lifecycle.cli.options import Color, DisplayZone, Json, Paths, Since, Until, Zone
+from sglang_lifecycle.cli.output import show, write
 from sglang_lifecycle.cli.text import clean
 
 if TYPE_CHECKING:
+    from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.replay.transcripts import Transcript
 
 app = typer.Typer(
@@ -27,6 +29,50 @@ def _root(context: typer.Context, color: Color = None) -> None:
     if color is not None:
         # What is said before the sub-command becomes the default of what is said after it.
         context.default_map = {"run": {"color": color}}
+
+
+@app.command("run")
+def run(
+    paths: Paths,
+    rids: Annotated[list[str] | None, typer.Option("--rid", metavar="RID", help="Report on this request only.")] = None,
+    json: Json = False,
+    since: Since = None,
+    until: Until = None,
+    tz: Zone = None,
+    display_tz: DisplayZone = None,
+    color: Color = None,
+) -> ExitCode:
+    """Hold what the logs show against SGLang's own rules: predicted against observed, and what the rules forbid."""
+    question = request(paths, since, until, tz, display_tz, None)
+
+    from sglang_lifecycle.analyzers.incident import Incident
+    from sglang_lifecycle.analyzers.replay_report import run as replayed
+
+    evidence = question.read()
+    incident = Incident(evidence)
+    known, missing = _known(incident, rids)
+    result = replayed(incident, known)
+    if json:
+        for step in result.forbidden:
+            quoted(step.evidence)
+        write(result.model_dump_json())
+    else:
+        from sglang_lifecycle.cli.replay_table import report
+
+        show(lambda width: report(result, question.clock, width), color)
+    if missing and not known:
+        return ExitCode.NOT_FOUND
+    return status(evidence)
+
+
+def _known(incident: Incident, rids: list[str] | None) -> tuple[set[str] | None, list[str]]:
+    """The rids asked for that the logs name, and those that they don't."""
+    if rids is None:
+        return None, []
+    missing = [rid for rid in rids if rid not in incident.by_rid]
+    for rid in missing:
+        error(f"no request {rid!r} in the inputs")
+    return set(rids) - set(missing), missing
 
 
 @app.command("check")

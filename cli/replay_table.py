@@ -1,0 +1,139 @@
+"""What `replay run` shows to people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from sglang_lifecycle.analyzers.replay_models import ForbiddenStep, ReplayRow, ReplayRun, WhatIf
+from sglang_lifecycle.cli.layout import FAINT, LABEL, TITLE, bullets, grid, places, plain, section
+from sglang_lifecycle.cli.text import clean, count, listed, shorten
+from sglang_lifecycle.cli.times import Clock
+
+LIMIT = 50
+"""So many requests, and so many changes of each kind, are listed; --json lists them all."""
+
+RID = 32
+BAR = 40
+TONES = {True: "green", False: "bold red", None: FAINT}
+WORDS = {True: "agrees", False: "differs", None: "open"}
+
+
+def report(run: ReplayRun, clock: Clock, width: int) -> RenderableType:
+    """The whole report."""
+    return Group(*_sections(run, clock, width))
+
+
+def _sections(run: ReplayRun, clock: Clock, width: int) -> Iterator[RenderableType]:
+    totals = run.totals
+    line = Text(f"{count(totals.interrupted, 'interrupted request')}: ", style=TITLE)
+    parts = [f"the reference scheduler covers {totals.covered:,}"]
+    parts += [f"{totals.agree:,} agree", f"{totals.differ:,} differ"] if totals.covered else []
+    parts += [f"{totals.open:,} open"] * bool(totals.open)
+    yield line.append(", ".join(parts) + ".", style="not bold")
+    yield section("Rules", grid(_lives(run)))
+    if run.forbidden:
+        yield section(
+            "What the rules forbid",
+            _forbidden(run.forbidden, clock, width),
+            "a quirk of the version, lost lines or a bug",
+        )
+    covered = [row for row in run.requests if row.covered]
+    if covered:
+        covered.sort(key=lambda row: row.agrees is not False)
+        yield section("Predicted against observed", grid(_rows(covered[:LIMIT])), _remark(len(covered)))
+    if len(covered) < len(run.requests):
+        silent = Counter((row.observed, row.why) for row in run.requests if not row.covered)
+        rows = ((Text(f"{number:,}"), plain(cause, LABEL), plain(why)) for (cause, why), number in silent.most_common())
+        yield section("Not covered", grid(rows))
+    if run.what_if:
+        yield from _what_if(run.what_if)
+
+
+def _lives(run: ReplayRun) -> Iterator[Sequence[RenderableType]]:
+    for life in run.lives:
+        limits = [
+            f"the shortest {kind} timeout after {seconds:.1f} s"
+            for kind, seconds in (("waiting", life.waiting_limit_s), ("running", life.running_limit_s))
+            if seconds is not None
+        ]
+        text = f"rules of {life.era}, release {life.release or 'unknown'}" if life.era else "release unknown"
+        server = f" ({life.server})" if len(run.lives) > 1 else ""
+        yield plain(f"life {life.life}"), plain("; ".join([text, *limits])).append(clean(server), FAINT)
+
+
+def _remark(total: int) -> str:
+    return f"{total:,}" if total <= LIMIT else f"{LIMIT} of {total:,}; --json lists them all"
+
+
+def _rows(rows: Sequence[ReplayRow]) -> Iterator[Sequence[RenderableType]]:
+    yield tuple(Text(head, style=FAINT) for head in ("rid", "observed", "predicted", "", "the rules allow also"))
+    for row in rows:
+        others = [cause for cause in row.possible if cause != row.predicted]
+        yield (
+            Text(shorten(clean(row.rid), RID)),
+            plain(row.observed, LABEL),
+            plain(row.predicted or "–", LABEL),
+            Text(WORDS[row.agrees], style=TONES[row.agrees]),
+            plain(listed(others, "or") + (" (not every order was tried)" if row.bounded else ""), FAINT),
+        )
+
+
+def _forbidden(steps: Sequence[ForbiddenStep], clock: Clock, width: int) -> RenderableType:
+    lines = [line for step in steps[:LIMIT] for line in step.evidence]
+    _, where = places(lines, width // 2)
+    place = iter(where)
+    rows = []
+    for step in steps[:LIMIT]:
+        proof = ", ".join(next(place) for _ in step.evidence)
+        rows.append(
+            (
+                plain(clock.short(step.at) if step.at else "–"),
+                Text(shorten(clean(step.rid or step.session_id or ""), RID), style=LABEL),
+                plain(step.summary).append(f" ({proof})" if proof else "", FAINT),
+            )
+        )
+    return grid(rows)
+
+
+def _what_if(what: WhatIf) -> Iterator[RenderableType]:
+    change = what.interrupted_after - what.interrupted_before
+    line = f"{what.interrupted_before:,} interrupted before, {what.interrupted_after:,} after ({change:+,}):"
+    line += f" {len(what.saved):,} would have lived, {len(what.lost):,} others would have died."
+    yield section(f"What if {listed([clean(each) for each in what.changes])}", plain(line))
+    causes = sorted(what.before.keys() | what.after.keys())
+    most = max((*what.before.values(), *what.after.values()), default=1)
+    rows: list[Sequence[RenderableType]] = []
+    for cause in causes:
+        for name, numbers, style in (("before", what.before, FAINT), ("after", what.after, "")):
+            number = numbers.get(cause, 0)
+            label = plain(cause, LABEL) if name == "before" else Text()
+            rows.append((label, Text(name, style=style), Text(f"{number:,}".rjust(6)), Text(_bar(number, most), style)))
+    if rows:
+        yield section("Ends by cause", grid(rows))
+    for name, changed in (
+        ("Would have lived", what.saved),
+        ("Would have died", what.lost),
+        ("Would have died otherwise", what.otherwise),
+    ):
+        if changed:
+            yield section(
+                name,
+                grid(
+                    (
+                        Text(shorten(clean(each.rid), RID)),
+                        plain(f"{each.before} → {each.after}", LABEL),
+                        plain("its service time is an estimate" if each.estimated else "", FAINT),
+                    )
+                    for each in changed[:LIMIT]
+                ),
+                _remark(len(changed)),
+            )
+    yield section("Assumptions", bullets(what.assumptions))
+
+
+def _bar(number: int, most: int) -> str:
+    return "█" * max(round(BAR * number / most), int(number > 0)) if most else ""
