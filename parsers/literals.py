@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
-_STRING = {
+STRING = {
     "'": re.compile(r"'[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL),
     '"': re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
 }
+"""A whole string literal, by its quote."""
 _TOP = re.compile(r"['\"\[\](){},]")
 _DEEP = re.compile(r"['\"\[\](){}]")  # below the first level a comma separates nothing that we ask for
 _KEY = re.compile(r"\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|(\w+)): ?")
@@ -54,7 +55,7 @@ def split(text: str, start: int) -> tuple[list[tuple[int, int]], int]:
         if char in "'\"":
             if char in dead:
                 continue
-            string = _STRING[char].match(text, stop.start())
+            string = STRING[char].match(text, stop.start())
             if string is None:
                 dead.add(char)
             else:
@@ -90,8 +91,8 @@ def dict_items(text: str, spans: list[tuple[int, int]]) -> Iterator[tuple[str, i
 
 def string(text: str) -> str | None:
     """The value of one string literal, or None where `text` is anything else."""
-    if text[:1] in _STRING:
-        match = _STRING[text[0]].fullmatch(text)
+    if text[:1] in STRING:
+        match = STRING[text[0]].fullmatch(text)
         if match is not None:
             try:
                 value = ast.literal_eval(text)
@@ -111,7 +112,7 @@ def value(text: str, depth: int = 0) -> Any:
             return float(text)
         return int(text) if len(text) <= _DIGITS else text
     first = text[:1]
-    if first in _STRING:
+    if first in STRING:
         whole = string(text)
         return whole if whole is not None else _truncated(text)
     if first in "[({" and first and depth < _MAX_DEPTH:
@@ -131,7 +132,7 @@ def value(text: str, depth: int = 0) -> Any:
 
 def _truncated(text: str) -> str:
     """`'head' ... 'tail'` as one text."""
-    head = _STRING[text[0]].match(text)
+    head = STRING[text[0]].match(text)
     if head is None or not text.startswith(" ... ", head.end()):
         return text
     tail = string(text[head.end() + 5 :])

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from sglang_lifecycle.parsers import literals
+from sglang_lifecycle.parsers.layouts import Templates
 
 TEXT_HEADS = {
     "Receive: obj=": "request.received",
@@ -25,7 +27,6 @@ TEXT_HEADS = {
 JSON_HEAD = '{"timestamp": "'
 REQUEST_HEADS = (*TEXT_HEADS, JSON_HEAD)
 _EVENTS = frozenset({"request.received", "request.finished", "request.received.openai"})
-_CLASS = re.compile(r"\w+ReqInput\(")
 _CUT_JSON = re.compile(
     r'\{"timestamp": "(?P<timestamp>[^"]+)", "event": "(?P<event>request\.[a-z.]+)"'
     r'(?:, "rid": (?P<rid>"(?:[^"\\]|\\.)*"))?'
@@ -40,6 +41,9 @@ META_FIELDS = frozenset(
     "total_retractions dp_rank response_sent_to_client_ts request_received_ts forward_entry_time "
     "request_finished_ts".split()
 )
+_META_NAMES = frozenset(f"meta.{name}" for name in META_FIELDS)
+_OUTPUTS = frozenset({"out.text", "out.output_ids"})
+_templates = Templates(OBJ_FIELDS | _META_NAMES | _OUTPUTS)
 SAMPLING_FIELDS = frozenset("n max_new_tokens json_schema regex ebnf structural_tag".split())
 OPENING = 80  # characters of a prompt that are kept in memory, to tell warm-up and health checks
 
@@ -69,62 +73,47 @@ def read(message: str) -> RequestRecord | None:
         return _read_json(message)
     for head, event in TEXT_HEADS.items():
         if message.startswith(head):
-            return _read_text(message, event)
+            return _read_text(message, head, event)
     return None
 
 
-def _read_text(message: str, event: str) -> RequestRecord:
-    record = RequestRecord(event, None)
-    start = message.index("=") + 1
-    names: list[str] = []
-    try:
-        position = _read_obj(message, start, record, names)
-        while message.startswith(", ", position):
-            equals = message.find("=", position)
-            bracket = equals + 1
-            if equals < 0 or message[bracket : bracket + 1] not in ("{", "["):
-                break
-            spans, end = literals.split(message, bracket)
-            if message[position + 2 : equals] == "out" and message[bracket] == "{":
-                _read_out(message, spans, record, names)
-            position = end
-        record.trailing = position < len(message) and event != "request.received.openai"
-    except literals.Unbalanced:
-        record.cut = True
-    record.fields = tuple(names)
-    return record
-
-
-def _read_obj(message: str, start: int, record: RequestRecord, names: list[str]) -> int:
-    """Read `ClassName(…)` or the OpenAI body `{…}` that begins at `start`; returns the position after it."""
-    match = _CLASS.match(message, start)
-    items = literals.call_fields
-    if match is None:
-        if message[start : start + 1] != "{":
-            return len(message)
-        items = literals.dict_items
-        bracket = start
-    else:
-        bracket = match.end() - 1
-    try:
-        spans, end = literals.split(message, bracket)
-    except literals.Unbalanced as cut:
-        spans, end = cut.spans, -1
-    for name, a, b in items(message, spans):
-        names.append(name)
+def _read_text(message: str, head: str, event: str) -> RequestRecord:
+    layout = _templates.layout(message, head, message.index("=") + 1)
+    record = RequestRecord(event, None, fields=layout.names, cut=layout.cut)
+    record.trailing = not layout.cut and layout.end < len(message) and event != "request.received.openai"
+    for name, start, end in layout.values:
         if name in OBJ_FIELDS:
-            record.obj[name] = _field(name, message, a, b)
+            record.obj[name] = _field(name, message, start, end)
+        elif name.startswith("meta."):
+            record.meta = record.meta if record.meta is not None else {}
+            if name in _META_NAMES:
+                record.meta[name[5:]] = _literal(message[start:end])
+        elif name in _OUTPUTS:
+            record.meta = record.meta if record.meta is not None else {}
+            record.has_output = record.has_output or message[start:end].strip() not in ("''", '""', "[]", "None")
     record.rid = record.obj.pop("rid", None)
-    if end < 0:
-        raise literals.Unbalanced(spans)
-    return end
+    _note_finish_keys(record)
+    return record
 
 
 def _field(name: str, message: str, start: int, end: int) -> Any:
     if name in ("text", "input_ids"):  # payload: its opening and its size are enough
         return _payload(name, message, start, end)
-    parsed = literals.value(message[start:end])
+    parsed = _literal(message[start:end])
     return _sampling(parsed) if name == "sampling_params" else parsed
+
+
+@lru_cache(maxsize=4096)
+def _remembered(text: str) -> Any:
+    return literals.value(text)
+
+
+def _literal(text: str) -> Any:
+    """The value of a literal; short ones repeat, and nobody changes what comes back."""
+    return _remembered(text) if len(text) <= _SHORT else literals.value(text)
+
+
+_SHORT = 200
 
 
 def _payload(name: str, message: str, start: int, end: int) -> Any:
@@ -156,20 +145,6 @@ def _sampling(params: Any) -> Any:
         return None
     kept = {k: params[k] for k in SAMPLING_FIELDS if params.get(k) is not None}
     return {k: v if isinstance(v, int) else True for k, v in kept.items()}
-
-
-def _read_out(message: str, spans: list[tuple[int, int]], record: RequestRecord, names: list[str]) -> None:
-    record.meta = {}
-    for key, a, b in literals.dict_items(message, spans):
-        if key == "meta_info" and message[a : a + 1] == "{":
-            inner, _ = literals.split(message, a)
-            for name, start, end in literals.dict_items(message, inner):
-                names.append(f"meta.{name}")
-                if name in META_FIELDS:
-                    record.meta[name] = literals.value(message[start:end])
-        elif key in ("text", "output_ids"):
-            record.has_output = record.has_output or message[a:b].strip() not in ("''", '""', "[]", "None")
-    _note_finish_keys(record)
 
 
 def _note_finish_keys(record: RequestRecord) -> None:

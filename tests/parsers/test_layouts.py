@@ -1,0 +1,68 @@
+"""A remembered layout finds exactly what a scan finds, or nothing."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sglang_lifecycle.parsers import literals, requestlog
+from sglang_lifecycle.parsers.layouts import Templates, Value, scan
+from sglang_lifecycle.parsers.prefix import Prefix
+
+ROOT = Path(__file__).parents[2] / "fixtures"
+WANTED = frozenset({"rid", "stream", "text", "session_params", "meta.finish_reason", "meta.e2e_latency", "out.text"})
+
+
+@cache
+def recorded() -> tuple[str, ...]:
+    """The messages of every text record of the request logs that were recorded."""
+    prefix = Prefix()
+    messages = []
+    for path in sorted(ROOT.glob("0.*/*/logs/**/*.log")):
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+            head = prefix.split(line)
+            if head is not None and head.message.startswith(tuple(requestlog.TEXT_HEADS)):
+                messages.append(head.message)
+    return tuple(messages)
+
+
+def scanned(message: str) -> list[Value]:
+    return [v for v in scan(message, message.index("=") + 1).values if v.name in WANTED]
+
+
+def test_templates_find_what_a_scan_finds() -> None:
+    templates = Templates(WANTED)
+    found = 0
+    for message in recorded():
+        layout = templates.layout(message, message[:8], message.index("=") + 1)
+        assert [v for v in layout.values if v.name in WANTED] == scanned(message)
+        found += len(layout.values) == len(scanned(message))
+    assert found > len(recorded()) / 2  # most records come from a template
+
+
+NASTY = st.text(st.sampled_from("ab'\"\\,(){}[]=: \n") | st.characters(), max_size=60)
+
+
+@given(st.lists(st.tuples(NASTY, NASTY, st.booleans(), st.one_of(st.none(), NASTY)), min_size=2, max_size=6))
+def test_hostile_values_are_stepped_over(rows: list[tuple[str, str, bool, str | None]]) -> None:
+    templates = Templates(WANTED)
+    for rid, text, stream, message in rows:
+        reason = {"type": "abort", "message": message} if message is not None else None
+        record = (
+            f"Finish: obj=GenerateReqInput(rid={rid!r}, text={text!r}, n=1, stream={stream}, lora=None), "
+            f"out={{'text': {text!r}, 'meta_info': {{'id': {rid!r}, 'finish_reason': {reason!r}, 'e2e_latency': 1.5}}}}"
+        )
+        values = {v.name: record[v.start : v.end] for v in templates.layout(record, "F", 12).values}
+        assert literals.value(values["rid"]) == rid
+        assert literals.value(values["meta.finish_reason"]) == reason
+        assert values["stream"] == str(stream)
+
+
+def test_a_record_that_goes_on_after_its_end_fits_no_template() -> None:
+    record = "Finish: obj=GenerateReqInput(rid='a', stream=False), out={'meta_info': {'id': 'a'}}"
+    templates = Templates(WANTED)
+    assert templates.layout(record, "F", 12).end == len(record)
+    assert templates.layout(record + " does not exist", "F", 12).end == len(record)
