@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 Status = Literal["interrupted", "finished", "in-flight", "not-found"]
 Confidence = Literal["proven", "likely", "not-established"]
@@ -211,6 +211,8 @@ class Audit(_Model):
     totals: Totals = Totals()
     server_events: list[ServerEvent] = []
     requests: list[RequestRow] = []
+    thresholds: list[ThresholdResult] = Field(default=[], description="what was asked with --fail-on, in that order")
+    comparison: Comparison | None = Field(default=None, description="with the audit that --baseline names")
 
 
 class SessionEvent(_Model):
@@ -406,3 +408,97 @@ class Coverage(_Model):
     lives: list[LifeCoverage] = []
     offsets: list[Offset] = []
     questions: list[OpenQuestion] = []
+
+
+class ThresholdResult(_Model):
+    """What became of one threshold of an audit."""
+
+    expression: str
+    crossed: bool = Field(description="whether it holds: then the audit fails")
+    requests: int = Field(description="how many requests it speaks of")
+    server_events: int = Field(default=0, description="how many events of the server it speaks of")
+    of: int = Field(description="all requests that are not synthetic: what a percentage is of")
+    share: float | None = Field(default=None, description="requests / of; null where there are no requests at all")
+    rids: list[str] = Field(default=[], description="the requests it speaks of, where it was crossed")
+
+
+Change = Literal["new", "vanished", "grew", "shrank", "same"]
+
+
+class CauseChange(_Model):
+    """How often a cause ended requests, then and now. Rates are per thousand requests that are not synthetic."""
+
+    cause: str = Field(description="a cause, or `interrupted` for all of them together")
+    before: int
+    now: int
+    rate_before: float | None = None
+    rate_now: float | None = None
+    change: Change = Field(description="of the rate; of the number where there are no requests to have a rate of")
+    p: float | None = Field(default=None, description="how likely chance alone makes a difference at least as large")
+    significant: bool = Field(default=False, description="whether the test takes it for more than chance")
+
+
+class EventChange(_Model):
+    """How often something happened to the server, then and now."""
+
+    cause: str
+    before: int
+    now: int
+    change: Change
+
+
+class Comparison(_Model):
+    """An audit against an earlier one."""
+
+    baseline: str = Field(description="the file of the earlier audit")
+    requests_before: int
+    requests_now: int
+    test: str = Field(description="how chance was judged")
+    causes: list[CauseChange] = []
+    server_events: list[EventChange] = []
+
+
+class InputRecord(InputReport):
+    """A line of an audit's NDJSON: an input."""
+
+    record: Literal["input"] = "input"
+
+
+class ServerEventRecord(ServerEvent):
+    """A line of an audit's NDJSON: an event of the server."""
+
+    record: Literal["server_event"] = "server_event"
+
+
+class RequestRecord(RequestRow):
+    """A line of an audit's NDJSON: a request."""
+
+    record: Literal["request"] = "request"
+
+
+class ThresholdRecord(ThresholdResult):
+    """A line of an audit's NDJSON: a threshold."""
+
+    record: Literal["threshold"] = "threshold"
+
+
+class ComparisonRecord(Comparison):
+    """A line of an audit's NDJSON: the comparison with an earlier one."""
+
+    record: Literal["comparison"] = "comparison"
+
+
+class TotalsRecord(Totals):
+    """The last line of an audit's NDJSON: where it is there, nothing is missing."""
+
+    record: Literal["totals"] = "totals"
+    schema_version: Literal[1] = 1
+
+
+Record = InputRecord | ServerEventRecord | RequestRecord | ThresholdRecord | ComparisonRecord | TotalsRecord
+
+
+class AuditRecord(RootModel[Record]):
+    """A line of an audit's NDJSON; `record` says what it is."""
+
+    root: Record = Field(discriminator="record")

@@ -11,10 +11,10 @@ import typer
 from typer._click.exceptions import ClickException
 
 from sglang_lifecycle import __version__
-from sglang_lifecycle.cli import audit, causes, doctor, explain, ingest, replay, schema, sessions
-from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, error
-from sglang_lifecycle.cli.options import Color
-from sglang_lifecycle.cli.output import write
+from sglang_lifecycle.cli import audit, causes, config, doctor, explain, ingest, replay, schema, sessions
+from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, error, silence
+from sglang_lifecycle.cli.options import Color, Config, Quiet
+from sglang_lifecycle.cli.output import discard_stdout, write
 
 app = typer.Typer(
     name="lifecycle",
@@ -31,6 +31,7 @@ app.command("doctor")(doctor.command)
 app.command("ingest")(ingest.command)
 app.command("causes")(causes.command)
 app.command("schema")(schema.command)
+app.command("config")(config.command)
 app.add_typer(replay.app, name="replay")
 
 
@@ -46,6 +47,8 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    config: Config = None,
+    quiet: Quiet = False,
     color: Color = None,
 ) -> None:
     """Say what truly ended an SGLang request: who did it, at which stage, and the log lines that prove it.
@@ -60,6 +63,7 @@ def _root(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    silence(False)
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a terminal that can't show a character is no reason to fail
@@ -68,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except (ClosedPipe, BrokenPipeError):
-        _discard_stdout()
+        discard_stdout()
         code = ExitCode.OK
     except LifecycleError as problem:
         error(problem.message, problem.details)
@@ -102,13 +106,3 @@ def _run(argv: Sequence[str] | None) -> ExitCode:
             raise ClosedPipe from None
         code = exit_.code
     return ExitCode(code or 0)
-
-
-def _discard_stdout() -> None:
-    """Point stdout to nowhere, so that the interpreter's last flush doesn't complain about the closed pipe."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
-    except (OSError, ValueError, AttributeError):
-        pass

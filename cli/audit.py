@@ -2,37 +2,68 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+import sys
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sglang_lifecycle.cli.errors import ExitCode
+from sglang_lifecycle.cli import settings
+from sglang_lifecycle.cli.config import check_thresholds
+from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, UsageError
+from sglang_lifecycle.cli.formats import Format, encode
 from sglang_lifecycle.cli.inputs import quoted, request, status
-from sglang_lifecycle.cli.options import Color, DisplayZone, Paths, SGLangVersion, Since, Until, Zone
-from sglang_lifecycle.cli.output import show, write
+from sglang_lifecycle.cli.interrupted import LIMIT
+from sglang_lifecycle.cli.options import (
+    Color,
+    Config,
+    DisplayZone,
+    FailOn,
+    Output,
+    Paths,
+    Quiet,
+    SGLangVersion,
+    Since,
+    Until,
+    Zone,
+)
+from sglang_lifecycle.cli.output import PLAIN_WIDTH, discard_stdout, render, save, show, write_bytes
+from sglang_lifecycle.cli.text import count
+from sglang_lifecycle.cli.times import Clock
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-class Format(StrEnum):
-    """What an audit is printed as."""
-
-    TABLE = "table"
-    JSON = "json"
+    from sglang_lifecycle.analyzers.verdict import Audit
 
 
 def command(
     paths: Paths,
-    format: Annotated[Format, typer.Option("--format", help="A table for people, or JSON.")] = Format.TABLE,
-    everything: Annotated[bool, typer.Option("--all", help="List every interrupted request in the table.")] = False,
+    format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
+    output: Output = None,
+    everything: Annotated[bool, typer.Option("--all", help="List every interrupted request to people.")] = False,
+    fail_on: FailOn = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The JSON of an earlier audit, to compare with.")
+    ] = None,
     since: Since = None,
     until: Until = None,
     tz: Zone = None,
     display_tz: DisplayZone = None,
     sglang_version: SGLangVersion = None,
+    config: Config = None,
+    quiet: Quiet = False,
     color: Color = None,
 ) -> ExitCode:
     """List every interrupted request with its cause, and what happened to the server."""
-    question = request(paths, since, until, tz, display_tz, sglang_version)
+    # The order of the paths on the command line must not decide anything.
+    question = request(sorted(paths), since, until, tz, display_tz, sglang_version)
+    values = settings.effective({"fail_on": fail_on})
+    check_thresholds(values["fail_on"])
+    if format is Format.PARQUET and output is None and sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError("--format parquet is not for a terminal; give -o FILE")
+    earlier = _earlier(baseline) if baseline is not None else None
 
     from sglang_lifecycle.analyzers.audit import audit
     from sglang_lifecycle.analyzers.incident import Incident
@@ -40,12 +71,83 @@ def command(
     evidence = question.read()
     window = question.window(evidence)
     result = audit(Incident(evidence, question.version), window.since, window.until)
-    if format is Format.JSON:
-        for event in result.server_events:
-            quoted(event.evidence)
-        write(result.model_dump_json(by_alias=True))
-    else:
-        from sglang_lifecycle.cli.table import LIMIT, table
+    _ignore(result, values["ignore"].value)
+    _judge(result, values["fail_on"].value)
+    if earlier is not None and baseline is not None:
+        from sglang_lifecycle.analyzers.baseline import compare
 
-        show(lambda width: table(result, question.clock, width, None if everything else LIMIT), color)
+        result.comparison = compare(result, earlier, baseline)
+    for event in result.server_events:
+        quoted(event.evidence)
+    _print(result, format, output, question.clock, None if everything else LIMIT, color)
+    _fail(result)
     return status(evidence)
+
+
+def _earlier(path: str) -> Audit:
+    """The audit of a file. Raises `LifecycleError` where it is none."""
+    from pydantic import ValidationError
+
+    from sglang_lifecycle.analyzers.verdict import Audit
+
+    try:
+        with open(path, "rb") as stream:
+            return Audit.model_validate_json(stream.read())
+    except OSError as problem:
+        text = f"{path}: the baseline cannot be read: {problem.strerror}"
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        text = f"{path}: not the JSON of an audit: {place + ': ' if place else ''}{first['msg']}"
+    raise LifecycleError(ExitCode.UNREADABLE, text)
+
+
+def _ignore(audit: Audit, patterns: Sequence[str]) -> None:
+    """Mark the requests that are to be ignored, and count anew without them."""
+    ignored = [
+        row for row in audit.requests if not row.synthetic and any(fnmatchcase(row.rid, each) for each in patterns)
+    ]
+    if ignored:
+        from sglang_lifecycle.analyzers.audit import totals
+
+        for row in ignored:
+            row.synthetic = True
+        audit.totals = totals(audit.requests)
+
+
+def _judge(audit: Audit, expressions: Sequence[str]) -> None:
+    if expressions:
+        from sglang_lifecycle.analyzers.thresholds import parse, results
+
+        audit.thresholds = results([parse(each) for each in expressions], audit)
+
+
+def _print(
+    audit: Audit, format: Format, output: str | None, clock: Clock, limit: int | None, color: bool | None
+) -> None:
+    try:
+        if format is not Format.TABLE:
+            data = encode(audit, format, clock, limit)
+            write_bytes(data) if output is None else save(output, data)
+            return
+        from sglang_lifecycle.cli.table import table
+
+        screen = partial(table, audit, clock, limit=limit)
+        if output is None:
+            show(screen, color)
+        else:
+            save(output, f"{render(screen(PLAIN_WIDTH), PLAIN_WIDTH, bool(color))}\n".encode())
+    except ClosedPipe:
+        if not any(each.crossed for each in audit.thresholds):
+            raise
+        discard_stdout()  # that nobody reads on must not hide that a threshold was crossed
+
+
+def _fail(audit: Audit) -> None:
+    """Raises `LifecycleError` where thresholds were crossed, and says which and by whom."""
+    from sglang_lifecycle.cli.gates import named, says
+
+    crossed = [each for each in audit.thresholds if each.crossed]
+    if crossed:
+        details = [f"{each.expression}: {says(each)}{': ' if each.rids else ''}{named(each)}" for each in crossed]
+        raise LifecycleError(ExitCode.THRESHOLD, f"{count(len(crossed), 'threshold')} crossed", details)

@@ -48,8 +48,24 @@ def error(message: str, details: Sequence[str] = ()) -> None:
     _say(f"lifecycle: error: {clean(message)}", *(f"  {clean(detail)}" for detail in details))
 
 
+_silent = False
+
+
+def silence(silent: bool) -> None:
+    """Leave out warnings from now on, or no longer."""
+    global _silent
+    _silent = silent
+
+
+def silenced() -> bool:
+    """Whether nothing but errors is to be said."""
+    return _silent
+
+
 def warning(message: str) -> None:
     """Say on stderr what the answer may lack."""
+    if _silent:
+        return
     _say(f"lifecycle: warning: {clean(message)}")
 
 

@@ -10,8 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
+from sglang_lifecycle.cli.formats import VerdictFormat, verdict_markdown
 from sglang_lifecycle.cli.inputs import Window, quoted, request, status
-from sglang_lifecycle.cli.options import Color, DisplayZone, Json, Paths, SGLangVersion, Since, Until, Zone
+from sglang_lifecycle.cli.options import (
+    Color,
+    Config,
+    DisplayZone,
+    Json,
+    Paths,
+    Quiet,
+    SGLangVersion,
+    Since,
+    Until,
+    Zone,
+)
 from sglang_lifecycle.cli.output import show, write
 from sglang_lifecycle.cli.text import count
 from sglang_lifecycle.cli.times import Clock
@@ -32,11 +44,16 @@ def command(
     paths: Paths,
     rids: Annotated[list[str] | None, typer.Option("--rid", metavar="RID", help="One more request id.")] = None,
     json: Json = False,
+    format: Annotated[
+        VerdictFormat, typer.Option("--format", help="What to print; markdown is for pasting.")
+    ] = VerdictFormat.TEXT,
     since: Since = None,
     until: Until = None,
     tz: Zone = None,
     display_tz: DisplayZone = None,
     sglang_version: SGLangVersion = None,
+    config: Config = None,
+    quiet: Quiet = False,
     color: Color = None,
 ) -> ExitCode:
     """Say what truly ended a request, and show the lines that prove it."""
@@ -63,10 +80,14 @@ def command(
         if verdict.status == "not-found":
             say = warning if found else error
             say(_not_found(verdict.rid, evidence, question.clock))
-    if json:
+    if json or format is VerdictFormat.JSON:
         for verdict in verdicts:
             quoted(verdict.evidence)
             write(verdict.model_dump_json(by_alias=True))
+    elif format is VerdictFormat.MARKDOWN:
+        for verdict in found:
+            quoted(verdict.evidence)
+            write(verdict_markdown(verdict, question.clock))
     else:
         _show(found, question.clock, color)
     return status(evidence) if found else ExitCode.NOT_FOUND

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
 from sglang_lifecycle.cli.output import progress
 from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
@@ -104,14 +105,21 @@ def request(
     display_tz: str | None,
     version: str | None,
 ) -> Request:
-    """Check the options that commands share; raises `UsageError`."""
-    zone(tz, "--tz")
-    shown = zone(display_tz, "--display-tz")
-    match = _VERSION.fullmatch(version) if version is not None else None
-    if version is not None and not match:
-        raise UsageError(f"--sglang-version {version!r} is no version; give one such as 0.5.10")
-    bounds = bound("--since", since, shown), bound("--until", until, shown)
-    return Request(paths, tz, Clock(shown), match[1] if match else None, bounds)
+    """Check the options that commands share, completed by the settings; raises `UsageError`."""
+    values = settings.effective({"tz": tz, "display_tz": display_tz, "sglang_version": version})
+    logs, shown, release = values["tz"], values["display_tz"], values["sglang_version"]
+    zone(logs.text, _name("tz", logs))
+    clock = Clock(zone(shown.text, _name("display_tz", shown)))
+    match = _VERSION.fullmatch(release.text) if release.text is not None else None
+    if release.text is not None and not match:
+        raise UsageError(f"{_name('sglang_version', release)} {release.text!r} is no version; give one such as 0.5.10")
+    bounds = bound("--since", since, clock.zone), bound("--until", until, clock.zone)
+    return Request(paths, logs.text, clock, match[1] if match else None, bounds)
+
+
+def _name(setting: str, value: settings.Value) -> str:
+    """What to call a setting in an error: by its flag or variable, or by its name in a file."""
+    return value.origin if value.origin.startswith(("-", "LIFECYCLE_")) else f"{value.origin}: {setting}"
 
 
 def status(evidence: Evidence) -> ExitCode:

@@ -6,12 +6,14 @@ import io
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError
+from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, silenced
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,6 +39,68 @@ def write(text: str) -> None:
         raise ClosedPipe from None
     except OSError as problem:
         raise LifecycleError(ExitCode.INTERNAL, f"the answer can't be written to stdout: {problem.strerror}") from None
+
+
+def write_bytes(data: bytes) -> None:
+    """Write data to stdout as it is, whatever the terminal's encoding."""
+    stream = sys.stdout
+    try:
+        if buffer := getattr(stream, "buffer", None):
+            stream.flush()
+            buffer.write(data)
+            buffer.flush()
+        elif stream is not None:
+            stream.write(data.decode("utf-8", "replace"))
+    except BrokenPipeError:
+        raise ClosedPipe from None
+    except OSError as problem:
+        raise LifecycleError(ExitCode.INTERNAL, f"the answer can't be written to stdout: {problem.strerror}") from None
+
+
+def save(path: str, data: bytes) -> None:
+    """Write data to a file, which appears whole or not at all; what is no regular file, such as a pipe, is written to.
+
+    Raises `LifecycleError` where it can't be written.
+    """
+    try:
+        target = Path(path).resolve()  # a link stays a link
+        if target.exists() and not target.is_file():
+            with target.open("wb", buffering=0) as stream:
+                stream.write(data)
+        else:
+            _replace(target, data)
+    except OSError as problem:
+        text = f"{path}: the answer can't be written there: {problem.strerror or problem}"
+        raise LifecycleError(ExitCode.UNREADABLE, text) from None
+
+
+def _replace(target: Path, data: bytes) -> None:
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:80]}.", suffix=".part")
+    temporary = Path(name)
+    try:
+        with open(descriptor, "wb") as stream:
+            stream.write(data)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def discard_stdout() -> None:
+    """Point stdout to nowhere, so that the interpreter's last flush doesn't complain about what can't be written."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError, AttributeError):
+        pass
 
 
 def show(screen: Callable[[int], RenderableType], color: bool | None) -> None:
@@ -89,7 +153,7 @@ def render(screen: RenderableType, columns: int, color: bool) -> str:
 @contextmanager
 def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
     """A function to report (done, total) bytes to; nothing where nobody watches stderr."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    if silenced() or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     bar = _Bar(label)

@@ -1,4 +1,4 @@
-"""`lifecycle schema`: the JSON Schema of what `--json` prints."""
+"""`lifecycle schema`: the JSON Schema of what `--json` prints, and of the rows of tables."""
 
 from __future__ import annotations
 
@@ -19,15 +19,21 @@ class Name(StrEnum):
 
     EXPLAIN = "explain"
     AUDIT = "audit"
+    NDJSON = "ndjson"
+    REQUESTS = "requests"
+    EVIDENCE = "evidence"
     SESSIONS = "sessions"
     SESSION = "session"
     DOCTOR = "doctor"
 
 
+_DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+
+
 def command(
     name: Annotated[Name | None, typer.Argument(help="Of one command; else of all.", show_default=False)] = None,
 ) -> ExitCode:
-    """Print the JSON Schema of a command's JSON."""
+    """Print the JSON Schema of a command's JSON, of a line of an audit's NDJSON, or of a row of a table."""
     import orjson
 
     schemas = {each.value: _schema(each) for each in ([name] if name else Name)}
@@ -36,14 +42,19 @@ def command(
 
 
 def _schema(name: Name) -> dict[str, Any]:
-    from sglang_lifecycle.analyzers.verdict import Audit, Coverage, Sessions, SessionTree, Verdict
+    if name in (Name.REQUESTS, Name.EVIDENCE):
+        from sglang_lifecycle.cli.columns import evidence, requests
+
+        return _DRAFT | (requests() if name is Name.REQUESTS else evidence())
+    from sglang_lifecycle.analyzers.verdict import Audit, AuditRecord, Coverage, Sessions, SessionTree, Verdict
 
     models: dict[Name, type[BaseModel]] = {
         Name.EXPLAIN: Verdict,
         Name.AUDIT: Audit,
+        Name.NDJSON: AuditRecord,
         Name.SESSIONS: Sessions,
         Name.SESSION: SessionTree,
         Name.DOCTOR: Coverage,
     }
     schema = models[name].model_json_schema(by_alias=True, mode="serialization")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return _DRAFT | schema

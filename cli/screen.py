@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from sglang_lifecycle.analyzers.verdict import EvidenceLine, KnownFault, Link, Replay, Verdict
+from sglang_lifecycle.analyzers.verdict import EvidenceLine, Link, Verdict
 from sglang_lifecycle.cli.layout import (
     FAINT,
     GAP,
@@ -22,11 +22,19 @@ from sglang_lifecycle.cli.layout import (
     section,
     with_references,
 )
-from sglang_lifecycle.cli.text import clean, fold, listed, pad, shorten
+from sglang_lifecycle.cli.text import clean, fold, pad, shorten
 from sglang_lifecycle.cli.text import width as width_of
 from sglang_lifecycle.cli.timeline import timeline
 from sglang_lifecycle.cli.times import Clock, error
-from sglang_lifecycle.cli.words import ACTORS, CONFIDENCE, STAGES, STEPS, VERSION_SOURCES
+from sglang_lifecycle.cli.words import (
+    CONFIDENCE,
+    STEPS,
+    VERSION_SOURCES,
+    circumstances,
+    client_text,
+    fault_text,
+    replay_text,
+)
 
 LINES = 20
 """So many evidence lines are shown; the rest is only counted."""
@@ -50,7 +58,7 @@ def screen(verdict: Verdict, clock: Clock, width: int) -> RenderableType:
 
 def _sections(verdict: Verdict, clock: Clock, width: int) -> Iterator[RenderableType]:
     yield _headline(verdict)
-    yield _circumstances(verdict, clock)
+    yield plain(circumstances(verdict, clock))
     if verdict.summary and verdict.summary != verdict.title:
         yield plain(verdict.summary)
     yield _ids(verdict, width)
@@ -79,19 +87,6 @@ def _headline(verdict: Verdict) -> Text:
     line = Text(f"Request {clean(verdict.rid)} {clean(verdict.title).rstrip('.')}: ", style="bold")
     line.append(CONFIDENCE[verdict.confidence], style=TONES[verdict.confidence])
     return line.append(".")
-
-
-def _circumstances(verdict: Verdict, clock: Clock) -> Text:
-    """Who, where and when, in a sentence."""
-    stage = STAGES.get(verdict.stage, f"at stage {verdict.stage}")
-    if verdict.status == "finished":
-        return plain(f"Ended at {clock.full(verdict.times.ended)}.")
-    if verdict.status == "in-flight":
-        return plain(f"Received at {clock.full(verdict.times.received)}; the logs end {stage}.")
-    if verdict.status == "not-found":
-        return plain("No process of these logs ever saw it.")
-    actor = ACTORS.get(verdict.actor, verdict.actor)
-    return plain(f"Ended by {actor}, {stage}, at {clock.full(verdict.times.ended)}.")
 
 
 def _ids(verdict: Verdict, width: int) -> Text:
@@ -193,13 +188,13 @@ def _attempts(verdict: Verdict, clock: Clock) -> RenderableType:
 
 
 def _findings(verdict: Verdict) -> Iterator[tuple[Text, RenderableType]]:
-    yield Text("client saw", style=LABEL), plain(_client(verdict))
+    yield Text("client saw", style=LABEL), plain(client_text(verdict))
     if verdict.contradictions:
         yield Text("contradicts", style="bold red"), bullets(verdict.contradictions)
     if verdict.missing:
         yield Text("missing", style=LABEL), bullets(verdict.missing)
     if verdict.known_faults:
-        yield Text("known fault", style=LABEL), bullets([_fault(fault) for fault in verdict.known_faults])
+        yield Text("known fault", style=LABEL), bullets([fault_text(fault) for fault in verdict.known_faults])
     if verdict.ruled_out:
         excluded = Text()
         for index, each in enumerate(verdict.ruled_out):
@@ -207,28 +202,4 @@ def _findings(verdict: Verdict) -> Iterator[tuple[Text, RenderableType]]:
             excluded.append_text(with_references(text, each.evidence))
         yield Text("ruled out", style=LABEL), excluded
     if verdict.replay:
-        yield Text("replay", style=LABEL), plain(_replay(verdict.replay))
-
-
-def _fault(fault: KnownFault) -> str:
-    """A fault of SGLang, with the releases that have it."""
-    until = f"fixed in {fault.fixed_in}" if fault.fixed_in else f"in {fault.last} still there"
-    where = f", {fault.url}" if fault.url else ""
-    return f"{fault.title}, since {fault.first}, {until} ({fault.id}{where})"
-
-
-def _replay(replay: Replay) -> str:
-    others = [cause for cause in replay.possible if cause != replay.predicted]
-    predicted = f"predicts {replay.predicted}" if replay.predicted else "has no say"
-    if others:
-        predicted = f"{predicted} and allows {listed(others, 'or')}" if replay.predicted else f"allows {listed(others)}"
-    agrees = {True: ": it agrees", False: ": it does not agree", None: ""}[replay.agrees]
-    return f"the reference scheduler ({replay.era}) {predicted}{agrees}"
-
-
-def _client(verdict: Verdict) -> str:
-    client = verdict.client
-    answer = f"HTTP {client.http_status}" if client.http_status is not None else ""
-    peer = f"at {client.peer}" if client.peer else ""
-    head = ", ".join(part for part in (answer, peer) if part)
-    return ": ".join(part for part in (head, client.saw) if part) or "the logs don't tell"
+        yield Text("replay", style=LABEL), plain(replay_text(verdict.replay))

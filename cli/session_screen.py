@@ -13,11 +13,10 @@ from rich.text import Text
 from sglang_lifecycle.analyzers.verdict import SessionEvent, SessionRow, Sessions, SessionTree, Turn
 from sglang_lifecycle.cli.graph import Beside, Graph
 from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, TITLE, TONES, grid, plain, section, title
-from sglang_lifecycle.cli.table import WORDS
 from sglang_lifecycle.cli.text import clean, count, pad, seconds, shorten
 from sglang_lifecycle.cli.text import width as width_of
 from sglang_lifecycle.cli.times import Clock
-from sglang_lifecycle.cli.words import VERSION_SOURCES
+from sglang_lifecycle.cli.words import VERSION_SOURCES, WORDS
 
 STATES = {
     "open": "was open where the logs end",

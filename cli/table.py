@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,19 +10,17 @@ from rich.padding import Padding
 from rich.text import Text
 
 from sglang_lifecycle.analyzers.verdict import Audit, Confidence, RequestRow, ServerEvent
+from sglang_lifecycle.cli import gates
+from sglang_lifecycle.cli.drawn import drawn
+from sglang_lifecycle.cli.interrupted import EVENTS, LIMIT, moment, remark
+from sglang_lifecycle.cli.interrupted import groups as grouped
+from sglang_lifecycle.cli.interrupted import shares as shares_of
 from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, TITLE, TONES, grid, places, plain, section, title
 from sglang_lifecycle.cli.text import clean, count, listed, pad, seconds, shorten, size
 from sglang_lifecycle.cli.text import width as width_of
 from sglang_lifecycle.cli.times import Clock
-
-LIMIT = 200
-"""So many interrupted requests are listed unless all are asked for."""
-
-EVENTS = 50
-"""So many events of the server are listed unless all are asked for."""
-
-WORDS = {"proven": "proven", "likely": "likely", "not-established": "undecided"}
-"""The confidence, short enough for a column."""
+from sglang_lifecycle.cli.words import WORDS as WORDS
+from sglang_lifecycle.cli.words import cause_title
 
 LEAST = {"session": 10, "rid": 14}
 """The columns that strangers fill, and how far they may be shortened, the first one first."""
@@ -33,10 +30,10 @@ _NUMBERS = ("waited", "ran")  # columns that are aligned to the right
 
 def table(audit: Audit, clock: Clock, width: int, limit: int | None = LIMIT) -> RenderableType:
     """The whole audit; `limit` is how many interrupted requests are listed."""
-    groups = _groups(audit.requests, clock)
+    groups = grouped(audit.requests, clock)
     interrupted = [row for rows in groups.values() for row in rows]
     clock = clock.spanning(
-        [*(_moment(row) for row in interrupted), *(event.at for event in audit.server_events if event.at)]
+        [*(moment(row) for row in interrupted), *(event.at for event in audit.server_events if event.at)]
     )
     parts: list[RenderableType] = [_summary(audit, groups), _read(audit)]
     if groups:
@@ -44,31 +41,17 @@ def table(audit: Audit, clock: Clock, width: int, limit: int | None = LIMIT) -> 
     if audit.server_events:
         events = audit.server_events if limit is None else audit.server_events[:EVENTS]
         parts.append(_events(events, len(audit.server_events), clock, width))
+    parts += [drawn(each) for each in gates.sections(audit)]
     if groups:
-        shares = _shares({cause: len(rows) for cause, rows in groups.items()}, limit)
-        remark = _remark(sum(shares.values()), len(interrupted))
-        zone = clock.name(next((at for row in interrupted if (at := _moment(row))), None))
+        shares = shares_of({cause: len(rows) for cause, rows in groups.items()}, limit)
+        how_many = remark(sum(shares.values()), len(interrupted))
+        zone = clock.name(next((at for row in interrupted if (at := moment(row))), None))
         parts += [
             "",
-            title("Interrupted requests", f"{remark}, times are {zone}"),
+            title("Interrupted requests", f"{how_many}, times are {zone}"),
             *_requests(groups, shares, clock, width),
         ]
     return Group(*parts)
-
-
-def _groups(requests: Sequence[RequestRow], clock: Clock) -> dict[str, list[RequestRow]]:
-    """The interrupted requests by cause, the most frequent cause first, each cause's in the order of their ends."""
-    groups: dict[str, list[RequestRow]] = {}
-    for row in requests:
-        if row.status == "interrupted" and not row.synthetic:
-            groups.setdefault(row.cause, []).append(row)
-    for rows in groups.values():
-        rows.sort(key=lambda row: (clock.epoch(_moment(row)) or math.inf, row.rid))
-    return dict(sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])))
-
-
-def _moment(row: RequestRow) -> str | None:
-    return row.times.ended or row.times.received
 
 
 def _summary(audit: Audit, groups: Mapping[str, Sequence[RequestRow]]) -> Text:
@@ -109,7 +92,7 @@ def _causes(groups: Mapping[str, Sequence[RequestRow]]) -> RenderableType:
         confidence = Counter(row.confidence for row in rows)
         lines.append([f"{len(rows):,}", f"{len(rows) / total:.1%}", *(f"{confidence[key]:,}" for key in keys)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    names = [("", ""), *((cause, _title(cause)) for cause in groups)]
+    names = [("", ""), *((cause, cause_title(cause)) for cause in groups)]
     return grid(
         (
             *(Text(cell.rjust(columns), FAINT if first else "") for cell, columns in zip(line, widths, strict=True)),
@@ -118,16 +101,6 @@ def _causes(groups: Mapping[str, Sequence[RequestRow]]) -> RenderableType:
         )
         for first, line, (cause, says) in zip([True, *[False] * len(groups)], lines, names, strict=True)
     )
-
-
-def _title(cause: str) -> str:
-    from sglang_lifecycle.analyzers.catalogue import UnknownCause
-    from sglang_lifecycle.analyzers.catalogue import cause as known
-
-    try:
-        return known(cause).title
-    except UnknownCause:
-        return ""
 
 
 def _events(events: Sequence[ServerEvent], total: int, clock: Clock, width: int) -> RenderableType:
@@ -142,20 +115,7 @@ def _events(events: Sequence[ServerEvent], total: int, clock: Clock, width: int)
         )
         for event in events
     ]
-    return section("Server events", grid(rows), _remark(len(events), total) + (f", in {folder}" if folder else ""))
-
-
-def _shares(sizes: Mapping[str, int], limit: int | None) -> dict[str, int]:
-    """How many of each group are listed: small groups whole, the rest evenly, so that no cause is crowded out."""
-    left, shares = limit if limit is not None else sum(sizes.values()), dict.fromkeys(sizes, 0)
-    for index, (group, number) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
-        shares[group] = min(number, left // (len(sizes) - index))
-        left -= shares[group]
-    return shares
-
-
-def _remark(shown: int, total: int) -> str:
-    return f"{total:,}" if shown == total else f"{shown:,} of {total:,}; --all lists them all"
+    return section("Server events", grid(rows), remark(len(events), total) + (f", in {folder}" if folder else ""))
 
 
 def _requests(

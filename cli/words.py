@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from sglang_lifecycle.cli.text import listed
+
+if TYPE_CHECKING:
+    from sglang_lifecycle.analyzers.verdict import KnownFault, Replay, Verdict
+    from sglang_lifecycle.cli.times import Clock
+
 ACTORS = {
     "client": "its client",
     "operator": "an operator",
@@ -35,6 +43,9 @@ CONFIDENCE = {
 }
 """How sure the verdict is."""
 
+WORDS = {"proven": "proven", "likely": "likely", "not-established": "undecided"}
+"""How sure the verdict is, short enough for a column."""
+
 STEPS = {
     "session_params": "session params",
     "abort_origin": "abort origin",
@@ -46,3 +57,52 @@ STEPS = {
 
 VERSION_SOURCES = {"fingerprint": "by what the logs show", "told": "as told", "unknown": "version unknown"}
 """Where the SGLang version is known from."""
+
+
+def circumstances(verdict: Verdict, clock: Clock) -> str:
+    """Who ended it, where and when, in a sentence."""
+    stage = STAGES.get(verdict.stage, f"at stage {verdict.stage}")
+    if verdict.status == "finished":
+        return f"Ended at {clock.full(verdict.times.ended)}."
+    if verdict.status == "in-flight":
+        return f"Received at {clock.full(verdict.times.received)}; the logs end {stage}."
+    if verdict.status == "not-found":
+        return "No process of these logs ever saw it."
+    return f"Ended by {ACTORS.get(verdict.actor, verdict.actor)}, {stage}, at {clock.full(verdict.times.ended)}."
+
+
+def cause_title(cause: str) -> str:
+    """What completes "the request …"; nothing where the cause is unknown."""
+    from sglang_lifecycle.analyzers.catalogue import UnknownCause
+    from sglang_lifecycle.analyzers.catalogue import cause as known
+
+    try:
+        return known(cause).title
+    except UnknownCause:
+        return ""
+
+
+def fault_text(fault: KnownFault) -> str:
+    """A fault of SGLang, with the releases that have it."""
+    until = f"fixed in {fault.fixed_in}" if fault.fixed_in else f"in {fault.last} still there"
+    where = f", {fault.url}" if fault.url else ""
+    return f"{fault.title}, since {fault.first}, {until} ({fault.id}{where})"
+
+
+def replay_text(replay: Replay) -> str:
+    """What the reference scheduler says."""
+    others = [cause for cause in replay.possible if cause != replay.predicted]
+    predicted = f"predicts {replay.predicted}" if replay.predicted else "has no say"
+    if others:
+        predicted = f"{predicted} and allows {listed(others, 'or')}" if replay.predicted else f"allows {listed(others)}"
+    agrees = {True: ": it agrees", False: ": it does not agree", None: ""}[replay.agrees]
+    return f"the reference scheduler ({replay.era}) {predicted}{agrees}"
+
+
+def client_text(verdict: Verdict) -> str:
+    """What the client saw."""
+    client = verdict.client
+    answer = f"HTTP {client.http_status}" if client.http_status is not None else ""
+    peer = f"at {client.peer}" if client.peer else ""
+    head = ", ".join(part for part in (answer, peer) if part)
+    return ": ".join(part for part in (head, client.saw) if part) or "the logs don't tell"

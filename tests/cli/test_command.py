@@ -210,7 +210,7 @@ class TestAudit:
         out, err = capsys.readouterr()
         assert out.startswith("6 requests: 5 interrupted")
         assert err == ""
-        assert world.asked["paths"] == ["server.log", "logs/"]
+        assert world.asked["paths"] == ["logs/", "server.log"], "the order of the paths decides nothing"
         assert (world.asked["since"], world.asked["until"]) == (None, None)
 
     def test_json(self, world: Any, an_audit: Audit, capsys: Capture) -> None:

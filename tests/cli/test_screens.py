@@ -9,7 +9,8 @@ from sglang_lifecycle.analyzers.catalogue import cause
 from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine, RequestRow, Times, Verdict
 from sglang_lifecycle.cli.output import render
 from sglang_lifecycle.cli.screen import screen
-from sglang_lifecycle.cli.table import _shares, table
+from sglang_lifecycle.cli.interrupted import shares
+from sglang_lifecycle.cli.table import table
 from sglang_lifecycle.cli.text import width
 from sglang_lifecycle.cli.times import Clock, zone
 
@@ -179,15 +180,15 @@ def test_the_list_is_limited_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "limit", "shares"),
+    ("sizes", "limit", "expected"),
     [
         ({"a": 5, "b": 1}, None, {"a": 5, "b": 1}),
         ({"a": 5, "b": 1}, 4, {"a": 3, "b": 1}),
         ({"a": 9, "b": 9, "c": 9}, 10, {"a": 3, "b": 3, "c": 4}),
     ],
 )
-def test_shares(sizes: dict[str, int], limit: int | None, shares: dict[str, int]) -> None:
-    assert _shares(sizes, limit) == shares
+def test_shares(sizes: dict[str, int], limit: int | None, expected: dict[str, int]) -> None:
+    assert shares(sizes, limit) == expected
 
 
 def test_an_audit_of_nothing_is_a_summary() -> None:

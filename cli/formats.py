@@ -1,0 +1,124 @@
+"""The forms that an audit and a verdict are printed in. Each is made of the same model, whole, before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from sglang_lifecycle.cli.times import Clock
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from sglang_lifecycle.analyzers.verdict import Audit, Verdict
+
+
+class Format(StrEnum):
+    """What an audit is printed as."""
+
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+    CSV = "csv"
+    PARQUET = "parquet"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    JUNIT = "junit"
+    OPENMETRICS = "openmetrics"
+
+
+class VerdictFormat(StrEnum):
+    """What a verdict is printed as."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+def encode(audit: Audit, format: Format, clock: Clock, limit: int | None) -> bytes:
+    """The audit in any form but the table, in UTF-8.
+
+    `clock` and `limit` (how many interrupted requests are listed) are for what people read; data is in UTC, and whole.
+    """
+    if format is Format.PARQUET:
+        from sglang_lifecycle.cli.requests_table import parquet
+
+        return parquet(audit)
+    # Lone surrogates, which JSON in a log can smuggle in, have no bytes of their own.
+    return _ENCODERS[format](audit, clock, limit).encode("utf-8", "backslashreplace")
+
+
+def verdict_markdown(verdict: Verdict, clock: Clock) -> str:
+    """A verdict to paste."""
+    from sglang_lifecycle.cli.markdown import markdown
+    from sglang_lifecycle.cli.verdict_document import document
+
+    return markdown(document(verdict, clock))
+
+
+def _json(audit: Audit, clock: Clock, limit: int | None) -> str:
+    return audit.model_dump_json(by_alias=True) + "\n"
+
+
+def _ndjson(audit: Audit, clock: Clock, limit: int | None) -> str:
+    return "".join(f"{line}\n" for line in _records(audit))
+
+
+def _records(audit: Audit) -> Iterator[str]:
+    from sglang_lifecycle.analyzers import verdict as models
+
+    kinds: list[tuple[type[BaseModel], list[BaseModel]]] = [
+        (models.InputRecord, [*audit.inputs]),
+        (models.ServerEventRecord, [*audit.server_events]),
+        (models.RequestRecord, [*audit.requests]),
+        (models.ThresholdRecord, [*audit.thresholds]),
+        (models.ComparisonRecord, [audit.comparison] if audit.comparison else []),
+        (models.TotalsRecord, [audit.totals]),
+    ]
+    for kind, items in kinds:
+        for item in items:
+            yield kind.model_construct(None, **dict(item)).model_dump_json(by_alias=True)
+
+
+def _csv(audit: Audit, clock: Clock, limit: int | None) -> str:
+    from sglang_lifecycle.cli.requests_table import comma_separated
+
+    return comma_separated(audit)
+
+
+def _markdown(audit: Audit, clock: Clock, limit: int | None) -> str:
+    from sglang_lifecycle.cli.audit_document import document
+    from sglang_lifecycle.cli.markdown import markdown
+
+    return markdown(document(audit, clock, limit))
+
+
+def _html(audit: Audit, clock: Clock, limit: int | None) -> str:
+    from sglang_lifecycle.cli.audit_document import document
+    from sglang_lifecycle.cli.page import page
+
+    return page(document(audit, clock, limit))
+
+
+def _junit(audit: Audit, clock: Clock, limit: int | None) -> str:
+    from sglang_lifecycle.cli.junit import junit
+
+    return junit(audit)
+
+
+def _openmetrics(audit: Audit, clock: Clock, limit: int | None) -> str:
+    from sglang_lifecycle.cli.openmetrics import openmetrics
+
+    return openmetrics(audit)
+
+
+_ENCODERS: dict[Format, Callable[[Audit, Clock, int | None], str]] = {
+    Format.JSON: _json,
+    Format.NDJSON: _ndjson,
+    Format.CSV: _csv,
+    Format.MARKDOWN: _markdown,
+    Format.HTML: _html,
+    Format.JUNIT: _junit,
+    Format.OPENMETRICS: _openmetrics,
+}
