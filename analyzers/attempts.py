@@ -134,6 +134,7 @@ class _Collector:
 
     def collect(self) -> Iterator[Attempt]:
         openai: tuple[int, Fact] | None = None
+        dumped: list[tuple[int, Fact]] = []
         for order, fact in enumerate(self.life.facts):
             if fact.event is Event.REQUEST_RECEIVED_OPENAI:
                 openai = (order, fact)
@@ -144,6 +145,8 @@ class _Collector:
                     openai = None
             elif fact.event is Event.REQUEST_FINISHED and fact.rid is not None and not fact.tainted:
                 self._finish(order, fact)
+            elif fact.event is Event.REQUEST_DUMPED:
+                dumped.append((order, fact))
             elif fact.message_id == "duplicate_rid" and not fact.tainted:
                 self._twin(order, fact)
             elif fact.rid is not None:
@@ -151,6 +154,8 @@ class _Collector:
             else:
                 for rid in fact.detail.get("rids", ()):  # a drain's or a watchdog's list
                     self._mention(order, rid, fact)
+        if dumped:
+            self._dumped(dumped)
         for attempt in self.found:
             exported = attempt.of(Event.METRICS_EXPORTED)
             if attempt.finish is None and exported and exported[-1].finish_type is not None:
@@ -193,6 +198,23 @@ class _Collector:
             self.found.append(twin)
             self.newest.setdefault(rid, twin)
 
+    def _dumped(self, dumped: list[tuple[int, Fact]]) -> None:
+        """A dump knows when the API server took a request in: that tells the attempts of a rid apart."""
+        received: dict[str, list[tuple[Attempt, float, float]]] = {}
+        for attempt in self.found:
+            record = attempt.received
+            if record is not None and record.at is not None:
+                within = _CREATED_WITHIN + (record.at_error or 0.0)
+                received.setdefault(attempt.rid, []).append((attempt, record.at, within))
+        for order, fact in dumped:
+            created = fact.detail["created"]
+            peers = received.get(fact.rid or "", [])
+            close = [(abs(at - created), a) for a, at, within in peers if abs(at - created) <= within]
+            if close:
+                min(close, key=lambda each: each[0])[1].facts.append(fact)
+            elif fact.rid is not None and not peers:
+                self._mention(order, fact.rid, fact)
+
     def _mention(self, order: int, rid: str, fact: Fact) -> None:
         attempt = self.newest.get(rid)
         if attempt is None:
@@ -202,6 +224,7 @@ class _Collector:
         (attempt.forged if fact.tainted else attempt.facts).append(fact)
 
 
+_CREATED_WITHIN = 2.0  # seconds from an API server's taking a request in to its `Receive`
 _OPENAI_GAP = 6  # facts between the OpenAI body and the request made of it
 
 

@@ -51,7 +51,7 @@ class Life:
     @property
     def args(self) -> dict[str, object]:
         """The server arguments that were read."""
-        return next((f.detail["args"] for f in self.of(Event.SERVER_ARGS) if "args" in f.detail), {})
+        return next((f.detail["args"] for f in self.of(Event.SERVER_ARGS, Event.SERVER_DUMPED) if "args" in f.detail), {})
 
 
 def lives(facts: Sequence[Fact]) -> list[Life]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 
-from sglang_lifecycle.analyzers import deaths, mentions
+from sglang_lifecycle.analyzers import deaths, dumped, mentions
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
@@ -20,10 +20,11 @@ _MARGIN = 0.6  # seconds by which log lines may lead or trail what the engine's 
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """What ended an attempt without a `Finish`, or that nothing shows its end."""
-    finding = mentions.resolve(scene, attempt)
+    finding = mentions.resolve(scene, attempt) or dumped.ended(scene, attempt)
     if finding is not None:
         return finding
-    gone = gone_by(scene, attempt)
+    gone = gone_by(scene, attempt) if dumped.unfinished(attempt) is None else None
+    gone = gone or dumped.missed(scene, attempt)
     return (_died(scene, attempt) if gone is None else None) or _silent(scene, attempt, gone)
 
 
@@ -63,9 +64,10 @@ def _accounted(scene: Scene) -> list[int]:
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     """The server died while it was in flight."""
     end = deaths.death(scene)
-    if end is None or end.order < attempt.order:
-        return None
-    if _never_scheduled(scene, attempt, end):
+    entry = dumped.unfinished(attempt)
+    if end is None or (end.order < attempt.order and end.cause not in _FINAL):
+        return dumped.open_without_death(attempt)
+    if entry is None and _never_scheduled(scene, attempt, end):
         text = "Received by an idle server and never scheduled, long before the server died; no line says why."
         causes = ("client-disconnect", "input-too-long", end.cause)
         return undecided(
@@ -78,19 +80,25 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
         return undecided(
             text, [(n, "the client's log") for n in names], [*mentions.begin(attempt), *mentions.begin(later)]
         )
-    if end.cause == "server-shutdown" and not _cut_by_shutdown(scene, attempt, end):
+    cut = end.cause != "server-shutdown" or _cut_by_shutdown(scene, attempt, end)
+    if not cut and entry is None:
         return None
+    listed = cut and entry is not None and dumped.certain(scene, entry)  # while it drains, one may still end
     finding = Finding(
         end.cause,
-        "proven" if deaths.counted(scene) else "likely",
+        "proven" if listed or deaths.counted(scene) else "likely",
         f"It was in flight when {end.summary}.",
-        [*mentions.begin(attempt), *end.evidence[:1]],
+        [*mentions.begin(attempt), *end.evidence[:1], *([entry] if entry is not None else [])],
         chain=list(end.chain),
         client_saw="a connection reset, or a 5xx from a proxy",
     )  # fmt: skip
     if finding.confidence == "likely":
         finding.candidates.append(("client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"))
     return finding
+
+
+_FINAL = frozenset({"scheduler-crash", "process-killed", "watchdog-timeout"})
+"""Deaths after which the same life answers nothing: what it still receives dies of them as well."""
 
 
 def _never_scheduled(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
@@ -125,7 +133,7 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
     if gone is None and not forgotten:
         return _in_flight(scene, attempt)
     lines = [*mentions.begin(attempt), *([gone] if gone is not None else [])]
-    proof = "a later batch line has no room for it" if gone is not None else "the drain no longer lists it"
+    proof = _proof(gone)
     if attempt.stream and not scene.hides_finishes:
         finding = Finding(
             "client-disconnect",
@@ -145,6 +153,13 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
          (*names, *extra)],
         lines,
     )  # fmt: skip
+
+
+def _proof(gone: Fact | None) -> str:
+    if gone is None:
+        return "the drain no longer lists it"
+    dump = gone.event is Event.SERVER_DUMPED
+    return "the crash dump does not list it" if dump else "a later batch line has no room for it"
 
 
 _DECIDES = {"client-disconnect": "the client's or proxy's log; OpenAI routes write no line when a client leaves"}

@@ -23,6 +23,7 @@ class Event(StrEnum):
     REQUEST_ERROR = "request.error"  # what the API server answered instead of an output
     REQUEST_STATS = "request.stats"  # (Req)TimeStats
     REQUEST_BACKLOG = "request.backlog"
+    REQUEST_DUMPED = "request.dumped"  # listed in a request or crash dump
     CLIENT_DISCONNECTED = "client.disconnected"
     OUTPUT_UNDELIVERABLE = "output.undeliverable"  # the state was deleted before the output came
     OUTPUT_LOST = "output.lost"  # could not be routed or detokenized

@@ -23,13 +23,15 @@ _NUMBER = {
 }
 _DURATION = re.compile(r"\b(queue|forward)_duration=(-?[\d.]+)ms")
 _ENTRY = re.compile(r"\bentry_time=(\d{9,}\.\d+)")
-_ARGS = frozenset(
+ARGS = frozenset(
     "tp_size dp_size pp_size disaggregation_mode log_requests log_requests_level log_requests_format "
     "log_requests_target tokenizer_worker_num detokenizer_worker_num max_queued_requests max_running_requests "
     "enable_priority_scheduling watchdog_timeout enable_request_time_stats_logging crash_dump_folder "
     "export_metrics_to_file enable_streaming_session enable_session_radix_cache stream_interval decode_log_interval "
     "abort_on_priority_when_disabled chunked_prefill_size log_level log_level_http grammar_backend".split()
 )
+"""The server arguments that are kept."""
+
 _SHAPES = {
     ("type", "message", "status_code", "err_type"): "scheduler",
     ("type", "status_code", "message"): "echo-with-reason",
@@ -107,7 +109,7 @@ def _args(_: str, text: str, fact: Fact) -> None:
     except literals.Unbalanced as cut:
         spans = cut.spans
     found = list(items(text, spans))
-    fact.detail["args"] = {name: literals.value(text[a:b]) for name, a, b in found if name in _ARGS}
+    fact.detail["args"] = {name: literals.value(text[a:b]) for name, a, b in found if name in ARGS}
     fact.detail["fields"] = tuple(f"args.{name}" for name, _a, _b in found)
 
 

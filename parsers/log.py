@@ -8,7 +8,7 @@ from functools import partial
 
 import orjson
 
-from sglang_lifecycle.parsers import clock, facts, requestlog
+from sglang_lifecycle.parsers import clock, exhibits, facts, requestlog, views
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
 from sglang_lifecycle.parsers.inputs import expand
 from sglang_lifecycle.parsers.lines import Line
@@ -237,6 +237,13 @@ def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | No
     total = sum(one.size for one in inputs)
     done = 0
     for one in inputs:
+        if one.files[0].exhibit:
+            source, found = exhibits.read(one.name, one.files[0].path)
+            views.remember(one.name, views.View(one.files[0].path, one.size), None)
+            evidence.sources.append(source)
+            evidence.facts.extend(found)
+            done += one.size
+            continue
         log = Log(one, given, lambda source, zone_of_log: _Reader(source, Prefix(zone_of_log)))
         try:
             log.read(partial(_report, progress, done, total) if progress is not None else None)

@@ -23,6 +23,7 @@ DETAIL: dict[str, Any] = {
     "chunked_prefill_size": _INT,
     "context_len": _INT,
     "count": _INT,
+    "created": _FLOAT,
     "cut": _BOOL,
     "dp_rank": _INT,
     "drop_previous_output": _BOOL,
@@ -33,6 +34,7 @@ DETAIL: dict[str, Any] = {
     "exit_code": _INT,
     "failed": _TEXT,
     "fields": _TEXTS,
+    "finished": _BOOL,
     "forced": _BOOL,
     "forward_entry_time": _FLOAT,
     "frames": _TEXTS,
@@ -71,6 +73,7 @@ DETAIL: dict[str, Any] = {
     "stream": _BOOL,
     "unfinished": _INT,
     "worker": _BOOL,
+    "written": _FLOAT,
     "aborted": _BOOL,
 }
 """The keys of a fact's `detail`, with their types."""
