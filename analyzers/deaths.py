@@ -102,12 +102,21 @@ def _trigger(scene: Scene, order: int, crash: Fact) -> Cause | None:
     frames = crash.detail.get("frames", [])
     exception = str(crash.detail.get("exception", ""))
     if "create_req" in frames and "dictionary changed size" in exception:
-        for attempt in reversed([a for a in scene.attempts if a.order < order]):
+        for attempt in reversed(scene.attempts):
             record = attempt.received
-            if record is not None and record.detail.get("replace") and attempt.parent_rid is None:
+            if record is None or not (attempt.order < order or _same_second(record, crash)):
+                continue
+            if record.detail.get("replace") and attempt.parent_rid is None:
                 text = f"{attempt.rid!r} asked its session to replace without naming a rid, which breaks the scheduler"
                 return Cause("scheduler-crash", text, [record], rid=attempt.rid)
     return None
+
+
+def _same_second(one: Fact, other: Fact) -> bool:
+    """Whether two facts may have happened in either order, as far as their clocks tell."""
+    if one.at is None or other.at is None:
+        return True
+    return abs(one.at - other.at) <= (one.at_error or 0.0) + (other.at_error or 0.0)
 
 
 def _exited(scene: Scene, order: int, fact: Fact, term: tuple[int, Fact] | None) -> Death:

@@ -148,15 +148,20 @@ def _unknown_text(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         return finding
     if said.event in (Event.REQUEST_REJECTED, Event.REQUEST_ERROR, Event.HTTP_EXCEPTION) or said.status_code == 400:
         text = (said.finish_message or str(said.detail.get("exception") or "an exception")).split("\n")[0]
-        early = said.event is not Event.REQUEST_FINISHED
-        return Finding(
+        second = attempt.session_id is not None and _STUB_LENGTH.search(text) is not None
+        finding = Finding(
             "invalid-request",
-            "likely" if early else "proven",
+            "likely" if second or said.event is not Event.REQUEST_FINISHED else "proven",
             f"Refused: {text[:160]}",
             _with_refusal(attempt, said),
             stage="before-scheduler",
             http_status=None if attempt.stream else said.status_code,
         )
+        if second:
+            finding.candidates.append(
+                ("session-parent-unknown", "an earlier refusal of it: the stub it leaves has 1 token")
+            )
+        return finding
     if said.err_type == "InternalServerError":
         return Finding(
             "multimodal-error", "likely", "Its media could not be processed.", [said], stage="before-scheduler"
@@ -170,6 +175,9 @@ def _unknown_text(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         [said],
     )
 
+
+_STUB_LENGTH = re.compile(r"logprob_start_len.* is higher than the number of input tokens .*=1\b")
+"""What a request that its session had refused already is refused for again: its prompt is a stub of one token."""
 
 _NO_REASON = re.compile(r"(?:NIXL|Fake) KV(?:Sender|Receiver) Exception")
 """What NIXL says up to 0.5.12 whatever the reason, a client's abort included."""

@@ -50,7 +50,7 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     newest = max((f for f in (reaped, closed) if f is not None), key=lambda f: places[id(f)], default=None)
     if opened is not None and newest is not None and places[id(newest)] < places[id(opened)]:
         newest = None
-    if reaped is not None and newest is not None and places[id(newest)] - places[id(reaped)] <= _REAP_LINES:
+    if reaped is not None and newest is not None and _same_close(reaped, newest):
         finding = Finding(
             "session-reaped",
             "proven",
@@ -60,16 +60,29 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         finding.chain.append(Cause("session-reaped", f"session {session!r} timed out", [reaped]))
         return finding
     if newest is not None:
-        return Finding(
-            "session-closed", "proven", f"Session {session!r} had been closed before this request came.", [newest, said]
-        )
+        text = f"Session {session!r} had been closed before this request came."
+        return _closed(scene, text, newest, said)
     if opened is not None:
         return _opened_elsewhere(scene, session, [opened, said])
     return _never_seen_open(scene, attempt, said, session, before)
 
 
 _GONE = ("session-unknown", "session-closed", "session-reaped")
-_REAP_LINES = 4  # facts from a session's "timed out, closing" to the lines of that same close
+_ONE_CLOSE = 2.0  # seconds from a session's "timed out, closing" to the lines of that same close
+
+
+def _same_close(reaped: Fact, closed: Fact) -> bool:
+    """Whether a close is what an expiry led to."""
+    return reaped.at is None or closed.at is None or -_ONE_CLOSE <= closed.at - reaped.at <= _ONE_CLOSE
+
+
+def _closed(scene: Scene, text: str, close: Fact, said: Fact) -> Finding:
+    """An expiry closes a session by the same lines as a call: that no line tells of one proves nothing."""
+    at = close.at
+    calls = scene.calls_between("close", at - _ONE_CLOSE, at + _ONE_CLOSE) if at is not None else []
+    finding = Finding("session-closed", "likely", text, [*[c.fact for c in calls[:1]], close, said])
+    finding.candidates.append(("session-reaped", "the scheduler's line `Session … timed out, closing.` at the close"))
+    return finding
 
 
 def _opened_elsewhere(scene: Scene, session: str, lines: list[Fact]) -> Finding:
@@ -146,7 +159,7 @@ def _closing(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         text = f"Session {session!r} had expired while one of its turns was still in flight."
         return Finding("session-reaped", "proven", text, lines)
     text = f"Session {session!r} was being closed while one of its turns was still in flight."
-    return Finding("session-closed", "proven", text, lines)
+    return _closed(scene, text, lines[0], said)
 
 
 def _parent(scene: Scene, attempt: Attempt) -> Attempt | None:
