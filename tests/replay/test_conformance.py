@@ -195,7 +195,11 @@ def test_bad_line_is_named_by_its_number(tmp_path: Path) -> None:
         check([path])
 
 
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b"{}" * 500)[:20], gzip.compress(b"\xff\xfe")])
+@pytest.mark.parametrize(
+    "content",
+    [b"not gzip", gzip.compress(b"{}" * 500)[:20], gzip.compress(b"\xff\xfe")],
+    ids=["plain", "cut", "binary"],
+)
 def test_broken_files_are_named(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl.gz"
     path.write_bytes(content)
