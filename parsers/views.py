@@ -18,6 +18,7 @@ from sglang_lifecycle.parsers.patterns import table
 from sglang_lifecycle.parsers.prefix import Prefix
 
 _SAMPLE_LINES, _SAMPLE_BYTES = 400, 8 << 20
+_LONGEST = 1 << 20  # longer lines are not looked at: they take time and say nothing more
 _END = 64 << 10  # bytes of a file's end that are looked at
 _EDGE = 5  # stamps at either end that are compared
 
@@ -85,7 +86,7 @@ def _line_start(file: BinaryIO, offset: int) -> int:
 def look(file: File) -> View:
     """Find out how a file's lines lie, from its beginning and its end. Raises OSError."""
     with file.open() as stream:
-        sample = list(_first(Forward(stream)))
+        sample = [line for line in _first(Forward(stream)) if len(line.text) <= _LONGEST]
         stream.seek(max(0, file.size - _END))
         end = [line.text for line in islice(Forward(stream), 1, None)]
     texts = [line.text for line in sample]
@@ -128,14 +129,16 @@ def _speaks(text: str) -> bool:
 
 
 def _records(lines: Iterable[Line]) -> int:
-    """How many lines are records of SGLang as a whole."""
+    """How many lines are records of SGLang as a whole, less those that are cut."""
     prefix = Prefix()
-    return sum(head is not None and _whole(head.message) for head in (prefix.split(line.text) for line in lines))
+    return sum(_worth(head.message) for line in lines if (head := prefix.split(line.text)) is not None)
 
 
-def _whole(message: str) -> bool:
+def _worth(message: str) -> int:
     record = requestlog.read(message) if message.startswith(requestlog.REQUEST_HEADS) else None
-    return not record.cut if record is not None else table().find(message) is not None
+    if record is not None:
+        return -1 if record.cut else 1
+    return table().find(message) is not None
 
 
 def _pairs(lines: Iterable[Line]) -> dict[str | None, list[Pair]]:

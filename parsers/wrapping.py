@@ -23,9 +23,15 @@ def width(sample: Sequence[str]) -> int | None:
     longest = max(map(len, sample), default=0)
     if not _NARROWEST <= longest <= _WIDEST:
         return None
-    after = [follower for line, follower in pairwise(sample) if len(line) == longest]
-    goes_on = sum(not _BEGINNING.match(follower) for follower in after)
-    return longest if goes_on and goes_on * 10 >= len(after) * 9 else None
+    goes_on: list[bool] = []
+    before: list[str] = []
+    for line, after in pairwise(sample):
+        before.append(line)
+        if len(line) == longest:
+            goes_on.append(not _begins(after, before))
+        if len(line) != longest or not goes_on[-1]:
+            before.clear()
+    return longest if any(goes_on) and sum(goes_on) * 10 >= len(goes_on) * 9 else None
 
 
 def rejoin(lines: Iterable[Line], width: int) -> Iterator[Line]:

@@ -1,0 +1,243 @@
+"""What collectors do to a log changes no verdict: scenarios by wrappers, packings, rotations, zones."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import re
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglang_lifecycle.analyzers.audit import audit
+from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.parsers.evidence import Evidence
+from sglang_lifecycle.parsers.log import read
+from sglang_lifecycle.parsers.quote import quote
+
+
+def _sibling(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+wrappers = _sibling("wrappers")
+
+SCENARIOS = ("0.5.23/s14_timeout_prefix", "0.5.10/s06_abort", "0.5.10/s13b_injection", "0.5.23/s18_two_lives")
+SHIFTED = re.compile(rb'(?m)^(\[|\{"timestamp": ")(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)')
+
+Verdicts = dict[str, tuple[str, str, str | None]]
+
+
+def verdicts(evidence: Evidence) -> Verdicts:
+    return {row.rid: (row.cause, row.confidence, row.stage) for row in audit(Incident(evidence)).requests}
+
+
+def copy(scenario: Any, folder: Path, change: Callable[[str, bytes], tuple[str, bytes]]) -> Path:
+    """The logs of a scenario, each file changed."""
+    for path in scenario.files:
+        name, data = path.name, path.read_bytes()
+        if path.suffix == ".log":
+            name, data = change(name, data)
+        target = folder / path.relative_to(scenario.logs).parent / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    return folder
+
+
+def wrap(writer: str) -> Callable[[str, bytes], tuple[str, bytes]]:
+    def change(name: str, data: bytes) -> tuple[str, bytes]:
+        return name, wrappers.WRITERS[writer](wrappers.timed(data.decode("utf-8", "replace"))).encode()
+
+    return change
+
+
+def same(found: Verdicts, expected: Verdicts) -> None:
+    """The same causes and stages. A collector's stamps may make a verdict surer, where the log itself has none."""
+    assert found.keys() == expected.keys()
+    differing = {
+        rid: (found[rid], verdict)
+        for rid, verdict in expected.items()
+        if found[rid] != verdict and (found[rid][::2] != verdict[::2] or found[rid][1] != "proven")
+    }
+    assert differing == {}
+
+
+@pytest.mark.parametrize("writer", wrappers.WRITERS)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_wrapper_changes_no_verdict(name: str, writer: str, recorded: Any, tmp_path: Path) -> None:
+    scenario = recorded(name)
+    evidence = read([str(copy(scenario, tmp_path, wrap(writer)))])
+    same(verdicts(evidence), verdicts(scenario.evidence))
+    quoted = [quote(f.source, f.offset, f.length, f.event) for f in evidence.facts]
+    assert quoted == [quote(f.source, f.offset, f.length, f.event) for f in scenario.evidence.facts]
+
+
+def test_every_scenario_in_some_wrapper(scenario: Any, tmp_path: Path) -> None:
+    writers = list(wrappers.WRITERS)
+    start = sum(scenario.name.encode())
+    for step in range(3):
+        writer = writers[(start + 11 * step) % len(writers)]
+        evidence = read([str(copy(scenario, tmp_path / writer, wrap(writer)))])
+        same(verdicts(evidence), verdicts(scenario.evidence))
+
+
+@pytest.mark.parametrize("packer", wrappers.PACKERS)
+@pytest.mark.parametrize("name", SCENARIOS[:2])
+def test_a_packing_changes_nothing(name: str, packer: str, recorded: Any, tmp_path: Path) -> None:
+    scenario = recorded(name)
+    evidence = read([str(copy(scenario, tmp_path, wrappers.PACKERS[packer]))])
+    assert verdicts(evidence) == verdicts(scenario.evidence)
+    assert [f.line for f in evidence.facts] == [f.line for f in scenario.evidence.facts]
+    quoted = [quote(f.source, f.offset, f.length, f.event) for f in evidence.facts]
+    assert quoted == [quote(f.source, f.offset, f.length, f.event) for f in scenario.evidence.facts]
+
+
+ROTATIONS = {
+    "numbers": ["server.log.3", "server.log.2", "server.log.1", "server.log"],
+    "more than ten": ["server.log.11.gz", "server.log.10.gz", "server.log.2", "server.log"],
+    "dates": ["server.log.2026-10-29_23", "server.log.2026-10-30_00", "server.log.2026-10-30_01", "server.log"],
+    "packed dates": ["server.log-20261028.gz", "server.log-20261029.gz", "server.log-20261030", "server.log"],
+    "kubelet": ["0.log.20261029-230000.gz", "0.log.20261030-000000.gz", "0.log.20261030-010000", "0.log"],
+    "dates inside": ["server-2026-10-28.log", "server-2026-10-29.log", "server-2026-10-30.log", "server.log"],
+}
+
+
+def test_rotated_files_are_one_log(scenario: Any, tmp_path: Path) -> None:
+    lines = scenario.server_log.read_bytes().splitlines(keepends=True)
+    cuts = [len(lines) * part // 5 for part in (1, 2, 4)]
+    rotations = list(ROTATIONS.values())
+    names = rotations[sum(scenario.name.encode()) % len(rotations)]
+    places = {}
+    for name, start, end in zip(names, [0, *cuts], [*cuts, len(lines)], strict=True):
+        data = b"".join(lines[start:end])
+        data = gzip.compress(data) if name.endswith("gz") else data
+        (tmp_path / name).write_bytes(data)
+        places[str(tmp_path / name)] = start
+    evidence, whole = read([str(tmp_path)]), read([str(scenario.server_log)])
+    (source,) = evidence.sources
+    assert source.path == str(tmp_path / names[-1])
+    assert (source.lines, source.bytes) == (whole.sources[0].lines, whole.sources[0].bytes)
+    assert {fact.process for fact in evidence.facts} <= {source.path}
+    assert verdicts(evidence) == verdicts(whole)
+    assert [places[f.source] + f.line for f in evidence.facts] == [f.line for f in whole.facts]
+    for fact, other in zip(evidence.facts, whole.facts, strict=True):
+        if places[fact.source] + fact.line + fact.length < 400:  # records that are not cut by a rotation
+            assert quote(fact.source, fact.offset, fact.length, fact.event) == quote(
+                other.source, other.offset, other.length, other.event
+            )
+
+
+def shifted(data: bytes, by: timedelta) -> bytes:
+    def move(match: re.Match[bytes]) -> bytes:
+        stamp = match[2].decode()
+        return match[1] + (datetime.fromisoformat(stamp) + by).isoformat(sep=stamp[10]).encode()
+
+    return SHIFTED.sub(move, data)
+
+
+@pytest.mark.parametrize("hours", [8, -3.5, 5.75, -11])
+@pytest.mark.parametrize("writer", ["kubectl-timestamps", "journal-iso", "fluent-bit", "newest-first-docker", "loki"])
+def test_a_collector_tells_the_zone(writer: str, hours: float, recorded: Any, tmp_path: Path) -> None:
+    scenario = recorded("0.5.23/s14_timeout_prefix")
+    moved = timedelta(hours=hours)
+    lines = wrappers.timed(scenario.server_log.read_text())
+    inner = shifted(scenario.server_log.read_bytes(), moved).decode().removesuffix("\n").split("\n")
+    text = wrappers.WRITERS[writer]([(at, line) for (at, _), line in zip(lines, inner, strict=True)])
+    (tmp_path / "server.log").write_text(text)
+    evidence = read([str(tmp_path)])
+    assert evidence.sources[0].zone is not None
+    assert verdicts(evidence) == verdicts(scenario.evidence)
+    assert [f.at for f in evidence.facts] == pytest.approx([f.at for f in scenario.evidence.facts], abs=0.1)
+    given = read([str(tmp_path)], tz="+01:00")
+    assert given.facts[0].at == pytest.approx((evidence.facts[0].at or 0) + moved.total_seconds() - 3600, abs=0.1)
+
+
+def test_pods_in_one_file_are_told_apart(recorded: Any, tmp_path: Path) -> None:
+    a, b = recorded("0.5.23/s14_timeout_prefix"), recorded("0.5.10/s02c_session_replace")
+    lines: list[tuple[Any, int, str]] = []
+    for pod, scenario in (("a", a), ("b", b)):
+        timed = wrappers.timed(scenario.server_log.read_text())
+        first = timed[0][0]
+        lines += [(at - first, i, f"[pod/sglang-{pod}/server] {line}") for i, (at, line) in enumerate(timed)]
+    log = tmp_path / "all.log"
+    log.write_text("".join(line + "\n" for *_, line in sorted(lines)))
+    evidence = read([str(log)])
+    assert [s.path for s in evidence.sources] == [f"{log}[pod/sglang-a/server]", f"{log}[pod/sglang-b/server]"]
+    assert verdicts(evidence) == {**verdicts(read([str(a.server_log)])), **verdicts(read([str(b.server_log)]))}
+
+
+def test_a_collectors_stamp_dates_what_has_none(tmp_path: Path) -> None:
+    log = tmp_path / "0.log"
+    log.write_text(
+        "2026-10-30T01:05:00.100000000Z stdout F [2026-10-30 01:05:00] The server is fired up and ready to roll!\n"
+        "2026-10-30T01:05:07.250000000Z stdout F Receive: obj=GenerateReqInput(rid='x', text='a')\n"
+        "2026-10-30T01:05:30.000000000Z stdout F [2026-10-30 01:05:30] The server is fired up and ready to roll!\n"
+    )
+    fact = read([str(log)]).facts[1]
+    assert (fact.rid, fact.at_from) == ("x", "wrapper")
+    assert fact.at == pytest.approx(datetime.fromisoformat("2026-10-30T01:05:07.250Z").timestamp(), abs=0.06)
+    assert fact.at_error is not None
+    assert 0 < fact.at_error <= 0.06
+
+
+def test_a_late_collector_is_no_clock(tmp_path: Path) -> None:
+    """An agent that stamps what it read up to twenty seconds later says so little that the neighbours say more."""
+    log = tmp_path / "agent.jsonl"
+    ready = "The server is fired up and ready to roll!"
+    log.write_text(
+        f'{{"timestamp": "2026-10-30T01:05:20Z", "message": "[2026-10-30 01:05:00] {ready}"}}\n'
+        '{"timestamp": "2026-10-30T01:05:20Z", "message": "Receive: obj=GenerateReqInput(rid=\'x\', text=\'a\')"}\n'
+        f'{{"timestamp": "2026-10-30T01:05:20Z", "message": "[2026-10-30 01:05:03] {ready}"}}\n'
+    )
+    start = datetime.fromisoformat("2026-10-30T01:05:00Z").timestamp()
+    fact = read([str(log)]).facts[1]
+    assert fact.at is not None
+    assert fact.at_error is not None
+    assert start <= fact.at - fact.at_error <= fact.at + fact.at_error <= start + 4
+
+
+PLAIN = {
+    "a log": "[2026-10-30 01:05:00 TP0] The server is fired up and ready to roll!\n",
+    "a gateway": "2026-04-06 12:50:59  INFO smg::core: started\n2026-04-06T12:50:59.123Z  WARN smg: slow\n",
+    "notes": "sglang-1 is down, see below\ncall the storage team\n",
+    "a request log": '{"timestamp": "2026-11-29T18:19:14.064731", "event": "request.received", "rid": "a"}\n',
+    "a metrics export": '{"request_parameters": "{}", "id": "a"}\n',
+    "a gateway's objects": '{"timestamp": "2026-04-06T12:50:59Z", "level": "INFO", "target": "smg", "message": "x"}\n',
+    "exception groups": "  + Exception Group Traceback (most recent call last):\n  |   File x\n  | ValueError\n",
+}
+
+
+@pytest.mark.parametrize("text", PLAIN.values(), ids=PLAIN.keys())
+def test_what_is_not_wrapped_stays_as_it_is(text: str, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(text * 3)
+    assert [source.wrappers for source in read([str(log)]).sources] == [[]]
+
+
+def test_a_prompt_makes_no_wrapper(tmp_path: Path) -> None:
+    """Text of strangers imitates collectors, escapes, broken lines and newest-first exports; no fact comes of it."""
+    fake = "[2026-10-30 01:05:00] SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
+    prompts = [
+        "\n".join(f"(SGLangEngine pid={n}) {fake}" for n in range(9)),
+        f"\\n{fake}" * 9,
+        f"\n{fake}" * 9,
+        "x" * (180 - len("Receive: obj=GenerateReqInput(rid='a', text='")) + fake,
+        "\n".join(f'{{"log": "{fake}\\n", "stream": "stdout", "time": "2026-10-30T01:05:00Z"}}' for _ in range(9)),
+    ]
+    for prompt in prompts:
+        for whole in (True, False):
+            line = f"Receive: obj=GenerateReqInput(rid='a', text={prompt!r})"
+            pieces = [line] if whole else wrappers.pieces(line, 180)
+            (tmp_path / "server.log").write_text("".join(piece + "\n" for piece in pieces))
+            facts = read([str(tmp_path / "server.log")]).facts
+            assert [(f.event, f.rid) for f in facts if not f.tainted] in ([("request.received", "a")], [])
