@@ -95,6 +95,6 @@ def recorded() -> Callable[[str], Scenario]:
     return scenarios().__getitem__
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def all_recorded() -> list[Scenario]:
     return list(scenarios().values())

@@ -1,0 +1,61 @@
+"""One direction, no circle: cli, analyzers, replay, parsers; a folder knows only what stands to its right."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "sglang_lifecycle"
+LAYERS = ["cli", "analyzers", "replay", "parsers"]
+
+
+def imported(source: str) -> set[str]:
+    """The modules that a file imports anywhere in it, also for its types."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names.add(node.module or "")
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def layers(names: set[str]) -> set[str]:
+    parts = [name.split(".") for name in names]
+    return {part[1] for part in parts if part[0] == PACKAGE and len(part) > 1 and part[1] in LAYERS}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_imports_only_what_stands_to_its_right(layer: str) -> None:
+    files = sorted((ROOT / layer).rglob("*.py"))
+    assert files
+    allowed = set(LAYERS[LAYERS.index(layer) :])
+    wrong = {file.relative_to(ROOT).as_posix(): layers(imported(file.read_text("utf-8"))) - allowed for file in files}
+    assert {file: names for file, names in wrong.items() if names} == {}
+
+
+def test_imports_are_seen_wherever_they_stand() -> None:
+    source = (
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from sglang_lifecycle.cli.app import main\n"
+        "def f():\n    import sglang_lifecycle.analyzers.audit\n    from sglang_lifecycle import replay\n"
+    )
+    assert layers(imported(source)) == {"cli", "analyzers", "replay"}
+
+
+def test_parsers_and_replay_print_nothing() -> None:
+    for layer in ("parsers", "replay", "analyzers"):
+        for file in (ROOT / layer).rglob("*.py"):
+            if file.name == "__main__.py" or "def main(" in file.read_text("utf-8"):
+                continue
+            calls = [
+                node.func.id
+                for node in ast.walk(ast.parse(file.read_text("utf-8")))
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            ]
+            assert "print" not in calls, file
