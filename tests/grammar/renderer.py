@@ -221,10 +221,14 @@ class Server:
         dp: int = 1,
         ep: int = 1,
         pp: int = 1,
+        workers: int = 1,
+        pool: int = 20000,
+        args: dict[str, Any] | None = None,
         start: float = START,
     ) -> None:
         self.release, self.level, self.as_json, self.milliseconds = release, level, as_json, milliseconds
-        self.tp, self.dp, self.ep, self.pp = tp, dp, ep, pp
+        self.tp, self.dp, self.ep, self.pp, self.workers = tp, dp, ep, pp, workers
+        self.pool, self.args = pool, args or {}
         self.now = start
         self.lines: list[str] = []
         self.objects: dict[str, dict[str, Any]] = {}
@@ -279,7 +283,8 @@ class Server:
 
     # --- start ---
     def boot(self, **args: Any) -> None:
-        known = {"model_path": "/models/m", "tp_size": self.tp, "dp_size": self.dp} | args
+        known = {"model_path": "/models/m", "tp_size": self.tp, "dp_size": self.dp} | self.args | args
+        known |= {"tokenizer_worker_num": self.workers} if self.since("0.5.2") else {}
         if self.since("0.5.19"):
             self.log(f"server_args={known!r}")
         else:
@@ -288,7 +293,7 @@ class Server:
         chunk = "chunked_prefill_size=4096, " if self.since("0.4.0") else ""
         memory = ", available_gpu_mem=9.52 GB" if self.since("0.4.6") else ""
         limits = f"{chunk}max_prefill_tokens=16384, max_running_requests=64, context_len=8192{memory}"
-        self.scheduler(f"max_total_num_tokens=20000, {limits}")
+        self.scheduler(f"max_total_num_tokens={self.pool}, {limits}")
         self.log("The server is fired up and ready to roll!")
         self.wait(5)
 
@@ -298,6 +303,8 @@ class Server:
         unknown = set(given) - set(FIELDS[self.release])
         assert not unknown, f"{self.release} has no {unknown}"
         found = {name: False if name in FALSE else DEFAULTS.get(name) for name in FIELDS[self.release]}
+        if self.workers > 1 and "http_worker_ipc" in found:
+            found["http_worker_ipc"] = "ipc:///tmp/a"
         return found | {"rid": rid, "text": "The quick brown fox", "sampling_params": {"max_new_tokens": 64}} | given
 
     def session(self, session_id: str, parent: str | None = None, **more: Any) -> dict[str, Any]:

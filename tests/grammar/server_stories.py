@@ -281,10 +281,10 @@ def in_the_first_of_two_lives(s: Server) -> Ending:
     return Ending(confidence=LIKELY)
 
 
-@story("output-lost", "0.5.10")
+@story("output-lost", "0.5.10", workers=2)
 def a_worker_was_not_known(s: Server) -> Ending:
     """Two HTTP workers: an end in the scheduler is lost, and much later the client gives up."""
-    s.receive("r-1", http_worker_ipc="ipc:///tmp/a", **s.session("ghost"))
+    s.receive("r-1", **s.session("ghost"))
     s.refused_line("r-1", "Invalid request: session id ghost does not exist")
     s.log("IPC name is None, output type=<class 'BatchStrOutput'>, skipping...")
     s.wait(180)
@@ -292,9 +292,9 @@ def a_worker_was_not_known(s: Server) -> Ending:
     return Ending(cause="session-unknown", effects=("reply-lost",), confidence=LIKELY)
 
 
-@story("output-lost", "0.5.4", "0.5.9", "0.5.10")
+@story("output-lost", "0.5.4", "0.5.9", "0.5.10", workers=2)
 def a_worker_was_not_known_and_nothing_says_what_ended_it(s: Server) -> Ending:
-    s.receive("r-1", http_worker_ipc="ipc:///tmp/a")
+    s.receive("r-1")
     s.wait(3)
     s.log("IPC name is None, output type=<class 'BatchStrOutput'>, skipping...")
     s.wait(180)
