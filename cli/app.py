@@ -11,7 +11,7 @@ import typer
 from typer._click.exceptions import ClickException
 
 from sglang_lifecycle import __version__
-from sglang_lifecycle.cli import audit, causes, config, doctor, explain, ingest, replay, schema, sessions
+from sglang_lifecycle.cli import audit, browse, causes, config, doctor, explain, ingest, replay, schema, sessions
 from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, error, silence
 from sglang_lifecycle.cli.options import Color, Config, Quiet
 from sglang_lifecycle.cli.output import discard_stdout, write
@@ -26,6 +26,7 @@ app = typer.Typer(
 # One module a command. They import at their top only what `--help` needs, the rest in their bodies.
 app.command("explain")(explain.command)
 app.command("audit")(audit.command)
+app.command("browse")(browse.command)
 app.command("sessions")(sessions.command)
 app.command("doctor")(doctor.command)
 app.command("ingest")(ingest.command)

@@ -1,0 +1,44 @@
+"""`lifecycle browse`: an incident in the terminal, to stay in for an hour."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from sglang_lifecycle.cli.errors import ExitCode, UsageError
+from sglang_lifecycle.cli.inputs import complain, request, status
+from sglang_lifecycle.cli.options import Color, DisplayZone, Paths, SGLangVersion, Since, Until, Zone
+
+
+def command(
+    paths: Paths,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Read the logs again whenever they grow.")] = False,
+    since: Since = None,
+    until: Until = None,
+    tz: Zone = None,
+    display_tz: DisplayZone = None,
+    sglang_version: SGLangVersion = None,
+    color: Color = None,
+) -> ExitCode:
+    """Browse every request in the terminal: list, verdicts, raw lines, time, sessions. ? shows the keys."""
+    question = request(paths, since, until, tz, display_tz, sglang_version)
+    if "-" in paths:
+        raise UsageError("browse needs standard input for the keyboard; write the logs to a file first")
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
+        raise UsageError("browse needs a terminal; lifecycle audit prints the same list")
+    if color is False:
+        os.environ["NO_COLOR"] = "1"  # how Textual is told
+
+    from sglang_lifecycle.cli.browser.app import Browser
+
+    browser = Browser(question, follow)
+    browser.run()
+    if browser.problem is not None:
+        raise browser.problem
+    if browser.incident is None:
+        return ExitCode.OK  # left before the logs were read
+    complain(browser.incident.evidence)
+    return status(browser.incident.evidence)

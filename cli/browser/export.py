@@ -1,0 +1,103 @@
+"""Writing what a view shows to a file: JSON, CSV or Markdown, by the file's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any, ClassVar
+
+import orjson
+import polars as pl
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.widgets import Input, Static
+
+from sglang_lifecycle.cli.browser.base import Dialog
+from sglang_lifecycle.cli.browser.rows import Rows
+from sglang_lifecycle.cli.browser.view import View
+from sglang_lifecycle.cli.errors import LifecycleError
+from sglang_lifecycle.cli.output import save
+from sglang_lifecycle.cli.text import clean
+
+Writers = Mapping[str, Callable[[], bytes]]
+"""What can be written, by the ending of the file's name."""
+
+
+def table(frame: Callable[[], pl.DataFrame]) -> Writers:
+    """A table in each of the formats."""
+    return {
+        ".json": lambda: orjson.dumps(frame().to_dicts(), option=orjson.OPT_INDENT_2) + b"\n",
+        ".csv": lambda: frame().write_csv().encode(),
+        ".md": lambda: _markdown(frame()).encode(),
+    }
+
+
+def requests_table(rows: Rows, view: View) -> Writers:
+    """The requests that a view shows, in its order."""
+    indices, source = view.indices, rows.frame
+
+    def frame() -> pl.DataFrame:
+        moment = pl.col("at").map_elements(_moment, return_dtype=pl.String)
+        return source[indices].drop("text").with_columns(moment).cast({pl.Categorical: pl.String})
+
+    return table(frame)
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _markdown(frame: pl.DataFrame) -> str:
+    lines = [_row(frame.columns), _row(["---"] * frame.width), *map(_row, frame.iter_rows())]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _row(cells: Iterable[Any]) -> str:
+    return f"| {' | '.join('' if cell is None else _escaped(str(cell)) for cell in cells)} |"
+
+
+def _escaped(text: str) -> str:
+    """Text of strangers in a table of Markdown: no cell ends early, no HTML begins."""
+    return "".join(f"\\{character}" if character in "\\|`*_[]<>&" else character for character in clean(text))
+
+
+class ExportDialog(Dialog):
+    """Asks for the file's name, and writes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.pop_screen", "Close")]
+    DEFAULT_CSS = """
+    ExportDialog { & Input { border: none; height: 1; background: $panel; padding: 0 1; margin: 1 0; } }
+    """
+
+    def __init__(self, name: str, writers: Writers) -> None:
+        super().__init__()
+        self._name, self._writers = name, writers
+
+    def compose(self) -> ComposeResult:
+        """The name, and what went wrong with it."""
+        endings = ", ".join(self._writers)
+        with Vertical() as box:
+            box.border_title = "Export"
+            yield Static(f"Name of the file; its ending says the format: {endings}", markup=False)
+            yield Input(f"{self._name}{next(iter(self._writers))}", compact=True)
+            yield Static("enter writes it, escape doesn't", id="remark", markup=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Write it."""
+        writer = self._writers.get(PurePath(event.value).suffix.lower())
+        if writer is None:
+            self._complain(f"the name must end with one of {', '.join(self._writers)}")
+            return
+        try:
+            save(event.value, writer())
+        except LifecycleError as problem:
+            self._complain(problem.message)
+            return
+        self.app.pop_screen()
+        self.app.notify(f"written: {clean(event.value)}", markup=False)
+
+    def _complain(self, text: str) -> None:
+        self.query_one("#remark", Static).update(Text(clean(text), style="bold"))

@@ -1,0 +1,128 @@
+"""What the list is asked for, and the line of text that says so: `cause:abort-all since:12:00 zombie`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+
+import polars as pl
+
+from sglang_lifecycle.cli.errors import UsageError
+from sglang_lifecycle.cli.times import Clock, bound
+
+FACETS = ("cause", "stage", "actor", "confidence")
+"""The columns whose values are counted and chosen; several chosen values of one mean any of them."""
+
+HELP = "words, cause: stage: actor: confidence: session: since: until:"
+"""What may stand in the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which requests are shown. Chosen values are kept in the order in which they were chosen."""
+
+    words: tuple[str, ...] = ()
+    chosen: tuple[tuple[str, str], ...] = ()
+    session: str | None = None
+    since: float | None = None
+    until: float | None = None
+    everything: bool = False
+    """Whether requests that were not interrupted are shown too."""
+
+    def values(self, facet: str) -> list[str]:
+        """The values of a facet that are asked for; none means all."""
+        return [value for name, value in self.chosen if name == facet]
+
+    def toggled(self, facet: str, value: str) -> Query:
+        """With a value chosen that wasn't, or the other way round."""
+        pair = (facet, value)
+        rest = tuple(each for each in self.chosen if each != pair)
+        return replace(self, chosen=rest if pair in self.chosen else (*rest, pair))
+
+    def cleared(self) -> Query:
+        """Without any filter."""
+        return Query(everything=self.everything)
+
+    @property
+    def filters(self) -> bool:
+        """Whether it leaves anything out."""
+        return self != self.cleared()
+
+    def condition(self, without: str | None = None) -> pl.Expr:
+        """As a condition on rows; `without` leaves the values of one facet open."""
+        parts = list(self._conditions(without))
+        return pl.all_horizontal(parts) if parts else pl.lit(True)
+
+    def _conditions(self, without: str | None) -> Iterator[pl.Expr]:
+        if not self.everything:
+            yield (pl.col("status") == "interrupted") & ~pl.col("synthetic")
+        for facet in FACETS:
+            if facet != without and (values := self.values(facet)):
+                yield pl.any_horizontal(pl.col(facet) == value for value in values)
+        if self.session is not None:
+            yield pl.col("session") == self.session
+        if self.since is not None:
+            yield pl.col("at") >= self.since
+        if self.until is not None:
+            yield pl.col("at") <= self.until
+        for word in self.words:
+            yield pl.col("text").str.contains(word.lower(), literal=True)
+
+    def text(self, clock: Clock) -> str:
+        """The line that asks for this; `parse` reads it back."""
+        parts = [f"{facet}:{shlex.quote(value)}" for facet, value in self.chosen]
+        if self.session is not None:
+            parts.append(f"session:{shlex.quote(self.session)}")
+        for name, at in (("since", self.since), ("until", self.until)):
+            if (moment := clock.at(at)) is not None:
+                parts.append(f"{name}:{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}")
+        return " ".join([*parts, *map(shlex.quote, self.words)])
+
+
+def parse(text: str, query: Query, zone: tzinfo, last: float | None) -> Query:
+    """Read a line; `last` is the last time in the logs. Raises `UsageError`."""
+    found = query.cleared()
+    for part in _split(text):
+        name, colon, value = part.partition(":")
+        if colon and value and name in FACETS:
+            found = replace(found, chosen=(*found.chosen, (name, value)))
+        elif colon and value and name in _SINGLE:
+            found = _SINGLE[name](found, value, zone, last)
+        else:
+            found = replace(found, words=(*found.words, part))
+    return found
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that is still open: half a line is asked for while it is being typed
+        return text.split()
+
+
+def _session(query: Query, value: str, zone: tzinfo, last: float | None) -> Query:
+    return replace(query, session=value)
+
+
+def _since(query: Query, value: str, zone: tzinfo, last: float | None) -> Query:
+    return replace(query, since=_time("since:", value, zone, last))
+
+
+def _until(query: Query, value: str, zone: tzinfo, last: float | None) -> Query:
+    return replace(query, until=_time("until:", value, zone, last))
+
+
+_SINGLE: dict[str, Callable[[Query, str, tzinfo, float | None], Query]] = {
+    "session": _session,
+    "since": _since,
+    "until": _until,
+}
+
+
+def _time(name: str, value: str, zone: tzinfo, last: float | None) -> float:
+    found = bound(name, value, zone)
+    if found is None:
+        raise UsageError(f"{name} needs a time")
+    return found.resolve(last)

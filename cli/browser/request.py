@@ -1,0 +1,91 @@
+"""One request: the verdict as `explain` shows it, and the ways to its lines, its session and the requests behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from rich.console import RenderableType
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from sglang_lifecycle.analyzers.verdict import EvidenceLine, Verdict
+from sglang_lifecycle.cli.browser.export import ExportDialog, Writers
+from sglang_lifecycle.cli.browser.raw import RawPage
+from sglang_lifecycle.cli.browser.reading import Place, ReadingPage
+from sglang_lifecycle.cli.inputs import quoted
+from sglang_lifecycle.cli.output import PLAIN_WIDTH, render
+from sglang_lifecycle.cli.screen import MARGIN, ROWS, screen
+from sglang_lifecycle.cli.text import clean, shorten
+from sglang_lifecycle.cli.times import Clock
+
+
+class RequestPage(ReadingPage):
+    """The request."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "next(1)", "Next"),
+        Binding("p", "next(-1)", "Previous"),
+        Binding("y", "copy", "Copy rid"),
+        Binding("e", "export", "Export"),
+    ]
+
+    def __init__(self, verdict: Verdict, session_id: str | None, clock: Clock) -> None:
+        super().__init__()
+        self.verdict, self.session_id, self.clock = verdict, session_id, clock
+
+    def on_mount(self) -> None:
+        """Say which it is."""
+        title = Text("Request ").append(shorten(clean(self.verdict.rid), 40), style="bold")
+        self.say(title.append(f"  {clean(self.verdict.cause)}"))
+
+    def layout_for(self, width: int) -> RenderableType:
+        """As `explain` lays it out."""
+        quoted(self.verdict.evidence, ROWS * (width - MARGIN))
+        return screen(self.verdict, self.clock, width)
+
+    def places(self) -> list[Place]:
+        """Its lines by their numbers, then its session, then the other requests of its chain."""
+        found = [
+            Place(str(number), f"{line.source.rpartition('/')[2]}:{line.line}", line.event, self._opens(line))
+            for number, line in enumerate(self.verdict.evidence, 1)
+        ]
+        if self.session_id is not None:
+            session = self.session_id
+            found.append(Place("→", session, "its session", lambda: self.browser.open_session(session)))
+        others = {link.rid: link.cause for link in self.verdict.chain if link.rid not in (None, self.verdict.rid)}
+        found += [Place("→", rid, cause, self._leads(rid)) for rid, cause in others.items() if rid is not None]
+        return found
+
+    def _opens(self, line: EvidenceLine) -> Callable[[], None]:
+        return lambda: self.browser.open_page(RawPage(line))
+
+    def _leads(self, rid: str) -> Callable[[], None]:
+        return lambda: self.browser.open_request(rid)
+
+    def action_next(self, step: int) -> None:
+        """The next request of the list, in place of this one."""
+        rid = self.browser.requests.neighbour(step)
+        if rid is None:
+            self.app.bell()
+            return
+        self.app.pop_screen()
+        self.browser.open_request(rid)
+
+    def action_copy(self) -> None:
+        """Copy its rid."""
+        self.browser.copy(self.verdict.rid)
+
+    def action_export(self) -> None:
+        """Write the verdict to a file."""
+        self.app.push_screen(ExportDialog("request", self._writers()))
+
+    def _writers(self) -> Writers:
+        def markdown() -> bytes:
+            text = render(self.layout_for(PLAIN_WIDTH), PLAIN_WIDTH, False)
+            return "".join(f"    {line}".rstrip() + "\n" for line in text.split("\n")).encode()
+
+        return {
+            ".json": lambda: self.verdict.model_dump_json(by_alias=True, indent=2).encode() + b"\n",
+            ".md": markdown,
+        }

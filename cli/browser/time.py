@@ -1,0 +1,278 @@
+"""The incident over time: one lane for each cause, the load of the servers under them, and a cursor through all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import ClassVar
+
+import polars as pl
+from rich.style import Style
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.events import MouseDown, MouseMove, MouseUp, Resize
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from sglang_lifecycle.cli.browser.base import Page
+from sglang_lifecycle.cli.browser.bins import LANES, Bins, bars, bins, ticks
+from sglang_lifecycle.cli.text import clean, count, listed, pad, seconds, shorten
+from sglang_lifecycle.cli.times import Clock
+
+NAMES = 28
+"""Columns for the names of the lanes."""
+
+PEAKS = 7
+"""Columns for the greatest value of a lane."""
+
+TALLEST = 5
+"""Rows that a lane takes at most."""
+
+
+class Lanes(Widget, can_focus=True):
+    """The drawing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,h", "move(-1)", "Earlier", show=False),
+        Binding("right,l", "move(1)", "Later", show=False),
+        Binding("shift+left,H", "move(-10)", "Much earlier", show=False),
+        Binding("shift+right,L", "move(10)", "Much later", show=False),
+        Binding("home,g", "move(-1000)", "The beginning", show=False),
+        Binding("end,G", "move(1000)", "The end", show=False),
+        Binding("space", "mark", "Range"),
+    ]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lanes--{name}" for name in ("cause", "load", "faint", "cursor")}
+    DEFAULT_CSS = """
+    Lanes { height: 1fr; padding: 1 1 0 2;
+        & > .lanes--cause { color: $warning; }
+        & > .lanes--load { color: $primary; }
+        & > .lanes--faint { color: $secondary; }
+        & > .lanes--cursor { background: $surface-lighten-2; }
+    }
+    """
+
+    class Moved(Message):
+        """The cursor is somewhere else."""
+
+    def __init__(self, cut: Callable[[int], Bins | None], clock: Clock) -> None:
+        super().__init__()
+        self._cut, self._clock = cut, clock
+        self.bins: Bins | None = None
+        self.cursor = 0
+        self.marked: int | None = None
+
+    def draw(self) -> None:
+        """Cut the time into as many pieces as there is room for."""
+        columns = self.content_size.width - NAMES - PEAKS
+        if columns <= 0:
+            return
+        here = self.bins.at(self.cursor) if self.bins else None
+        self.bins, self.marked = self._cut(columns), None
+        if self.bins is not None:
+            place = self.bins.busiest if here is None else round((here - self.bins.start) / self.bins.step)
+            self.cursor = max(0, min(place, self.bins.number - 1))
+        self.post_message(self.Moved())
+        self.refresh()
+
+    def on_resize(self, event: Resize) -> None:
+        """There is another amount of room."""
+        self.draw()
+
+    @property
+    def chosen(self) -> range:
+        """The pieces from the mark to the cursor, or the cursor's alone."""
+        anchor = self.cursor if self.marked is None else self.marked
+        return range(min(anchor, self.cursor), max(anchor, self.cursor) + 1)
+
+    def render(self) -> Text:
+        """All lanes and the axis."""
+        if self.bins is None:
+            return Text("No interrupted request has a time here.")
+        text = Text(no_wrap=True)
+        for line in [*self._lanes(self.bins), *self._axis(self.bins)]:
+            text.append_text(line).append("\n")
+        return text
+
+    def _lanes(self, found: Bins) -> Iterator[Text]:
+        room = self.content_size.height - 2
+        causes = _merged(found, max(room - len(found.load) - bool(found.load), 1))
+        lanes = len(causes) + len(found.load)
+        rows = max(1, min(TALLEST, (room - bool(found.load)) // max(lanes, 1)))
+        top = max((max(values) for values in causes.values()), default=0)
+        for cause, values in causes.items():
+            yield from self._lane(clean(cause), f"{sum(values):,}", values, top, rows, "cause")
+        if found.load:
+            yield Text()
+        for lane, peaks in found.load.items():
+            most = max(value for value in peaks if value is not None)
+            peak = f"{most:.0%}" if lane == "usage" else f"{most:,.0f}"
+            yield from self._lane(LANES[lane], peak, peaks, 1 if lane == "usage" else most, rows, "load")
+
+    def _lane(
+        self, name: str, peak: str, values: Iterable[float | None], top: float, rows: int, kind: str
+    ) -> Iterator[Text]:
+        style = self.get_component_rich_style(f"lanes--{kind}", partial=True)
+        faint = self.get_component_rich_style("lanes--faint", partial=True)
+        for index, drawn in enumerate(bars(list(values), top, rows)):
+            last = index == rows - 1  # the name stands at the foot of its bars
+            line = Text(pad(shorten(name, NAMES - 2), NAMES) if last else " " * NAMES, no_wrap=True)
+            for empty, run in groupby(drawn, key=lambda block: block == " "):
+                piece = "".join(run)
+                line.append(piece.replace(" ", "·") if last else piece, faint if empty else style)
+            self._shade(line)
+            yield line.append(peak.rjust(PEAKS) if last else "", faint)
+
+    def _shade(self, line: Text) -> None:
+        chosen = self.chosen
+        line.stylize(self._cursor_style, NAMES + chosen.start, NAMES + chosen.stop)
+
+    @property
+    def _cursor_style(self) -> Style:
+        return self.get_component_rich_style("lanes--cursor", partial=True)
+
+    def _axis(self, found: Bins) -> Iterator[Text]:
+        chosen = self.chosen
+        marks = [" "] * found.number
+        for place in chosen:
+            marks[place] = "─"
+        marks[chosen.start], marks[chosen.stop - 1] = "├", "┤"
+        if len(chosen) == 1:
+            marks[chosen.start] = "▲"
+        yield Text(" " * NAMES + "".join(marks))
+        labels = [" "] * (found.number + PEAKS)
+        whole = found.step >= 1
+        free = 0
+        for place in ticks(found, 2 + len(self._clock.short(found.start, whole))):
+            label = "╵" + self._clock.short(found.at(place), whole)
+            if place >= free and place + len(label) <= len(labels):
+                labels[place : place + len(label)] = label
+                free = place + len(label) + 1
+        yield Text(" " * NAMES + "".join(labels), self.get_component_rich_style("lanes--faint", partial=True))
+
+    def _go(self, place: int) -> None:
+        if self.bins is not None:
+            self.cursor = max(0, min(place, self.bins.number - 1))
+            self.post_message(self.Moved())
+            self.refresh()
+
+    def action_move(self, pieces: int) -> None:
+        """Move the cursor."""
+        self._go(self.cursor + pieces)
+
+    def action_mark(self) -> None:
+        """Begin a range at the cursor, or let go of it."""
+        self.marked = self.cursor if self.marked is None else None
+        self._go(self.cursor)
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        """Put the cursor there; a range begins if the mouse is drawn along."""
+        self.capture_mouse()
+        self.marked = None
+        self._go(event.x - self.gutter.left - NAMES)
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Draw a range along."""
+        if self.app.mouse_captured is self:
+            self.marked = self.cursor if self.marked is None else self.marked
+            self._go(event.x - self.gutter.left - NAMES)
+
+    def on_mouse_up(self, event: MouseUp) -> None:
+        """The range is drawn."""
+        self.release_mouse()
+
+
+def _merged(found: Bins, room: int) -> dict[str, list[int]]:
+    """The causes in so many lanes; the rarest share one."""
+    if len(found.causes) <= room:
+        return found.causes
+    kept = dict(list(found.causes.items())[: room - 1])
+    rest = [values for cause, values in found.causes.items() if cause not in kept]
+    return kept | {f"{len(rest)} rarer causes": [sum(each) for each in zip(*rest, strict=True)]}
+
+
+class TimePage(Page):
+    """The incident over time, of what the list is filtered to."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "filter", "List these"),
+        Binding("z", "zoom", "Zoom in"),
+        Binding("Z", "whole", "Zoom out"),
+    ]
+    DEFAULT_CSS = "TimePage #readout { height: 2; padding: 0 1 0 2; }"
+
+    def __init__(self, rows: pl.DataFrame, load: pl.DataFrame, clock: Clock) -> None:
+        super().__init__()
+        self._rows, self._load = rows, load
+        times = [at for at in (rows["at"].min(), rows["at"].max()) if isinstance(at, float)]
+        self._clock = clock.spanning(times)
+        self._window: tuple[float, float] | None = None
+
+    def content(self) -> Iterable[Widget]:
+        """The drawing, and what the cursor is on."""
+        yield Lanes(self._cut, self._clock)
+        yield Static(id="readout", markup=False)
+
+    def on_mount(self) -> None:
+        """The keys are for the drawing."""
+        self.query_one(Lanes).focus()
+
+    def _cut(self, columns: int) -> Bins | None:
+        return bins(self._rows, self._load, columns, self._window)
+
+    def on_lanes_moved(self) -> None:
+        """Say what the cursor is on."""
+        lanes = self.query_one(Lanes)
+        found, chosen = lanes.bins, lanes.chosen
+        title = Text("Over time", style="bold")
+        if found is None:
+            self.say(title)
+            return
+        zone = self._clock.name(found.start)
+        title.append(f"  {count(self._rows.height, 'interrupted request')}, times are {zone}", style="not bold")
+        self.say(title.append(f", one column is {seconds(found.step)}", style="not bold"))
+        counts = found.total(chosen)
+        start, end = (self._clock.short(found.at(place), found.step >= 1) for place in (chosen.start, chosen.stop))
+        text = Text(f"{start} to {end}", style="bold")
+        text.append(f"  {sum(counts.values()):,} interrupted", style="not bold")
+        parts = [f"{clean(cause)} {number:,}" for cause, number in counts.items()]
+        text.append(f": {listed(parts)}" if parts else "", style="not bold")
+        loads = [_peak(lane, [values[place] for place in chosen]) for lane, values in found.load.items()]
+        width = self.size.width - 4
+        lines = Text(shorten(text.plain, width))
+        lines.stylize("bold", 0, len(f"{start} to {end}"))
+        self.query_one("#readout", Static).update(lines.append("\n" + "  ".join(filter(None, loads)), style="dim"))
+
+    def _span(self) -> tuple[float, float] | None:
+        lanes = self.query_one(Lanes)
+        if lanes.bins is None:
+            return None
+        return lanes.bins.at(lanes.chosen.start), lanes.bins.at(lanes.chosen.stop)
+
+    def action_filter(self) -> None:
+        """Show the requests of the range in the list."""
+        if (span := self._span()) is not None:
+            listing = self.browser.requests
+            self.app.pop_screen()
+            listing.ask(replace(listing.asked, since=span[0], until=span[1]))
+
+    def action_zoom(self) -> None:
+        """Draw the range alone; a single piece with what is around it."""
+        lanes = self.query_one(Lanes)
+        if (span := self._span()) is not None:
+            margin = 5 * (span[1] - span[0]) if len(lanes.chosen) == 1 else 0.0
+            self._window = span[0] - margin, span[1] + margin
+            lanes.draw()
+
+    def action_whole(self) -> None:
+        """Draw all of it again."""
+        self._window = None
+        self.query_one(Lanes).draw()
+
+
+def _peak(lane: str, values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    return f"{LANES[lane]} {max(known):.0%}" if lane == "usage" else f"{LANES[lane]} {max(known):,.0f}"
