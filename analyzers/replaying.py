@@ -8,7 +8,7 @@ disaggregation, grammars) it has none.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -82,7 +82,7 @@ class Replayer:
         if not self.profiles:
             return Prediction(silent="the lines contradict each other about the release: --sglang-version names it")
         if seen is None:
-            return Prediction(self.era, silent="no record says how it ended")
+            return Prediction(self.era, silent="no record shows an end that the scheduler's rules decide")
         if seen.message not in COVERED or attempt.of(Event.GRAMMAR_TOKEN_REFUSED):
             return Prediction(self.era, seen, silent="not an end that the scheduler's rules decide")
         if seen.message in SESSION:
@@ -105,6 +105,13 @@ class Replayer:
         if key not in self._histories:
             self._histories[key] = replay_session(profile, session_trace.steps(self.scene, profile, session))
         return self._histories[key]
+
+    def under(self, other: Profile, session: str) -> History:
+        """The replay of a session under the rules of another release: the answers in the log don't bind it."""
+        own = session_trace.steps(self.scene, self.profiles[-1], session)
+        free = [step if step.turn is None else replace(step, turn=replace(step.turn, answered=None)) for step in own]
+        kinds = sorted(self.history(self.profiles[-1], session).streaming) or (False, True)
+        return replay_session(other, free, kinds)
 
     def histories(self, session: str) -> list[History]:
         """The replays of a session under the rules of every era that the life may be of."""

@@ -150,6 +150,16 @@ def _answered(attempt: Attempt) -> str | None:
     return "" if ran or finish.message_id == "aborted" else None
 
 
+def served(attempt: Attempt) -> bool:
+    """Whether a session accepted a turn for certain."""
+    return _answered(attempt) == ""
+
+
+def refused(attempt: Attempt) -> str | None:
+    """The id of the text by which a session refused a turn."""
+    return _answered(attempt) or None
+
+
 def in_flight(scene: Scene, begins: Sequence[int], ends: Sequence[int], attempt: Attempt) -> int:
     """How many requests were in flight, at most, when an attempt reached the scheduler.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sglang_lifecycle.cli.errors import ExitCode, error
+from sglang_lifecycle.cli.errors import ExitCode, UsageError, error
 from sglang_lifecycle.cli.inputs import quoted, request, status
 from sglang_lifecycle.cli.options import Color, DisplayZone, Json, Paths, Since, Until, Zone
 from sglang_lifecycle.cli.output import show, write
@@ -15,6 +15,7 @@ from sglang_lifecycle.cli.text import clean
 
 if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.incident import Incident
+    from sglang_lifecycle.analyzers.what_if import Change
     from sglang_lifecycle.replay.transcripts import Transcript
 
 app = typer.Typer(
@@ -35,6 +36,19 @@ def _root(context: typer.Context, color: Color = None) -> None:
 def run(
     paths: Paths,
     rids: Annotated[list[str] | None, typer.Option("--rid", metavar="RID", help="Report on this request only.")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="CHANGE",
+            help="Replay with a limit changed (waiting-timeout=60, running-timeout=off, max-running-requests=64,"
+            " max-queued-requests=100) or with no-zombies; may be given several times.",
+        ),
+    ] = None,
+    sglang_version: Annotated[
+        str | None,
+        typer.Option(metavar="V", help="Replay by the rules of another release: would it have helped?"),
+    ] = None,
     json: Json = False,
     since: Since = None,
     until: Until = None,
@@ -43,7 +57,8 @@ def run(
     color: Color = None,
 ) -> ExitCode:
     """Hold what the logs show against SGLang's own rules: predicted against observed, and what the rules forbid."""
-    question = request(paths, since, until, tz, display_tz, None)
+    question = request(paths, since, until, tz, display_tz, sglang_version)
+    change = _change(changes or [], question.version) if changes or question.version else None
 
     from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.replay_report import run as replayed
@@ -52,6 +67,10 @@ def run(
     incident = Incident(evidence)
     known, missing = _known(incident, rids)
     result = replayed(incident, known)
+    if change is not None:
+        from sglang_lifecycle.analyzers.what_if import what_if
+
+        result.what_if = what_if(incident, change)
     if json:
         for step in result.forbidden:
             quoted(step.evidence)
@@ -63,6 +82,33 @@ def run(
     if missing and not known:
         return ExitCode.NOT_FOUND
     return status(evidence)
+
+
+def _change(texts: list[str], version: str | None) -> Change:
+    """What `--what-if` and `--sglang-version` ask for; raises `UsageError`."""
+    from sglang_lifecycle.analyzers.what_if import LIMITS, Change
+    from sglang_lifecycle.replay.profiles import profile_for
+
+    limits: dict[str, float | None] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if text == "no-zombies":
+            continue
+        try:
+            if name not in LIMITS:
+                raise ValueError
+            limits[name] = None if value == "off" else float(value)
+            if not 0 <= (limits[name] or 0.0) < float("inf"):
+                raise ValueError
+        except ValueError:
+            known = ", ".join(f"{each}=NUMBER" for each in LIMITS)
+            raise UsageError(f"--what-if {text!r} is not known; give {known} (or =off), or no-zombies") from None
+    if version is not None:
+        try:
+            profile_for(version)
+        except ValueError as problem:
+            raise UsageError(f"--sglang-version: {problem}") from None
+    return Change(limits, "no-zombies" in texts, version)
 
 
 def _known(incident: Incident, rids: list[str] | None) -> tuple[set[str] | None, list[str]]:

@@ -55,6 +55,8 @@ class History:
     forbidden: Turn | None = None
     bounded: bool = False
     """More worlds or orders were possible than are looked at."""
+    streaming: frozenset[bool] = frozenset()
+    """The kinds of session that fit all that the log shows; empty where none does."""
     effort: int = 0
     """Nodes copied so far."""
 
@@ -73,6 +75,8 @@ def replay_session(profile: Profile, steps: Iterable[Step], streaming: Sequence[
             history.forbidden = _contradicted(cluster, history)
             break
         worlds = left
+    else:
+        history.streaming = frozenset(world.streaming for world in worlds)
     return history
 
 
