@@ -195,7 +195,8 @@ def test_an_endless_line_is_read_in_bounded_memory(data: bytes, tmp_path: Path) 
     code = (
         "import re, sys; from sglang_lifecycle.parsers.log import read; evidence = read(sys.argv[1:]);"
         "print(len([f for f in evidence.facts if f.event == 'server.ready']), evidence.sources[0].lines,"
-        " int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) >> 10, *evidence.sources[0].warnings)"
+        " int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) >> 10,"
+        " *evidence.sources[0].warnings)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=True
