@@ -92,7 +92,7 @@ class Dialog(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "app.pop_screen", "Close")]
     DEFAULT_CSS = """
     Dialog { align: center middle; background: $background 60%;
-        & > * { width: 72; max-width: 100%; height: auto; max-height: 90%; padding: 1 2; background: $surface;
+        #box { width: 72; max-width: 100%; height: auto; max-height: 90%; padding: 1 2; background: $surface;
             border: round $primary; border-title-color: $text; }
     }
     """

@@ -79,7 +79,7 @@ class ExportDialog(Dialog):
     def compose(self) -> ComposeResult:
         """The name, and what went wrong with it."""
         endings = ", ".join(self._writers)
-        with Vertical() as box:
+        with Vertical(id="box") as box:
             box.border_title = "Export"
             yield Static(f"Name of the file; its ending says the format: {endings}", markup=False)
             yield Input(f"{self._name}{next(iter(self._writers))}", compact=True)

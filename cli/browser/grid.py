@@ -129,6 +129,8 @@ class Grid(ScrollView, can_focus=True):
         self._frozen, self._shift = frozen, 0
         self._fitted: list[tuple[Column, int]] = []
         self._more = False
+        self.nothing = ""
+        """What it says where there is no line."""
 
     def show(self, model: Model, cursor: int | None = None) -> None:
         """Show something else, with the cursor on a line; without one it stays where it is."""
@@ -168,6 +170,9 @@ class Grid(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of the screen."""
+        if not len(self.model):
+            said = " " * MARGIN + self.nothing * (y == 1)
+            return Strip([Segment(said, self.rich_style)]).adjust_cell_length(self.size.width, self.rich_style)
         if y == 0:
             return self._head()
         number = self.scroll_offset.y + y - 1

@@ -60,7 +60,7 @@ class Query:
             yield (pl.col("status") == "interrupted") & ~pl.col("synthetic")
         for facet in FACETS:
             if facet != without and (values := self.values(facet)):
-                yield pl.any_horizontal(pl.col(facet) == value for value in values)
+                yield pl.any_horizontal(_is(facet, value) for value in values)
         if self.session is not None:
             yield pl.col("session") == self.session
         if self.since is not None:
@@ -79,6 +79,12 @@ class Query:
             if (moment := clock.at(at)) is not None:
                 parts.append(f"{name}:{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}")
         return " ".join([*parts, *map(shlex.quote, self.words)])
+
+
+def _is(facet: str, value: str) -> pl.Expr:
+    """A value, or, where no row has it, all that begin with it: half a word is asked for while it is being typed."""
+    same = pl.col(facet) == value
+    return same | (~same.any() & pl.col(facet).cast(pl.String).str.starts_with(value))
 
 
 def parse(text: str, query: Query, zone: tzinfo, last: float | None) -> Query:

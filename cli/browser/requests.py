@@ -116,10 +116,16 @@ class RequestsPage(Page):
             row, first = self.row, self.grid.cursor == 0
             self.view = view
             line = None if first or row is None else view.find(row)
+            self.grid.nothing = self._nothing()
             self.grid.show(Listing(self.rows, view, self.order, self.clock), line)
             self.query_one(Facets).show(counts, self.asked)
             self.headline()
         self.busy = False
+
+    def _nothing(self) -> str:
+        if self.asked.filters:
+            return "No request is like that; x clears the filters."
+        return "" if self.browser.doing else "No request was interrupted; a shows all."
 
     def _look(self) -> tuple[View, dict[str, list[tuple[str, int]]]]:
         view = View(self.rows.frame, self.asked, self.order, self.folded)

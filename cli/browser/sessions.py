@@ -105,6 +105,7 @@ class SessionsPage(Page):
     async def _look(self) -> None:
         found = (await asyncio.to_thread(sessions, self._incident)).sessions
         self._list = SessionList(found, self._clock)
+        self.query_one(Grid).nothing = "No session in these logs."
         self.query_one(Grid).show(self._list, 0)
         cut = sum(row.interrupted for row in found)
         turns = count(sum(row.turns for row in found), "turn")
