@@ -16,11 +16,16 @@ from sglang_lifecycle.parsers.evidence import Event, Evidence
 from sglang_lifecycle.parsers.log import read
 
 ROOT = Path(__file__).parents[2] / "fixtures"
-KILLED = ROOT / "0.5.23/s11a_kill9_scheduler/logs"
+KILLED = "0.5.23/s11a_kill9_scheduler"
 
 
-def _evidence(folder: Path) -> Evidence:
-    return read([str(folder)])
+def _dump(recorded: str) -> Path:
+    return next((ROOT / "dumps" / recorded).glob("*.pkl"))
+
+
+def _evidence(recorded: str) -> Evidence:
+    """The logs of a scenario with its crash dump."""
+    return read([str(ROOT / recorded / "logs"), str(_dump(recorded))])
 
 
 def _verdict(evidence: Evidence, rid: str) -> Verdict:
@@ -37,7 +42,7 @@ def _verdict(evidence: Evidence, rid: str) -> Verdict:
     ],
 )
 def test_the_open_ones_of_a_crash_dump_are_its_victims_for_sure(recorded: str, rids: list[str], cause: str) -> None:
-    incident = Incident(_evidence(ROOT / recorded / "logs"))
+    incident = Incident(_evidence(recorded))
     for rid in rids:
         verdict = explain(incident, rid)
         assert (verdict.cause, verdict.confidence) == (cause, "proven")
@@ -45,39 +50,39 @@ def test_the_open_ones_of_a_crash_dump_are_its_victims_for_sure(recorded: str, r
         assert verdict.candidates == []
 
 
+def _copied(folder: Path, dump: str | None) -> Evidence:
+    """The logs of the killed scheduler with a count that says nothing, and the dump under a name."""
+    text = (ROOT / KILLED / "logs" / "server.log").read_text()
+    (folder / "server.log").write_text(text.replace("and 4 unfinished", "and 9 unfinished"))
+    if dump is not None:
+        shutil.copy(_dump(KILLED), folder / dump)
+    return read([str(folder)])
+
+
 def test_the_list_speaks_where_the_count_does_not(tmp_path: Path) -> None:
-    """Without the line that counts, the names of the open ones and the dump's own file name are still there."""
-    shutil.copytree(KILLED, tmp_path / "logs")
-    log = tmp_path / "logs" / "server.log"
-    text = log.read_text().replace("and 4 unfinished", "and 9 unfinished")
-    log.write_text(text)
-    assert _verdict(_evidence(tmp_path / "logs"), "k9-w1").confidence == "proven"
-    shutil.rmtree(tmp_path / "logs" / "crash_dump")
-    assert _verdict(_evidence(tmp_path / "logs"), "k9-w1").confidence == "likely"
+    """Its file name, which the log says, tells that the dump is of this life."""
+    verdict = _verdict(_copied(tmp_path, _dump(KILLED).name), "k9-w1")
+    assert (verdict.cause, verdict.confidence) == ("process-killed", "proven")
 
 
-def test_a_dump_that_the_log_does_not_name_proves_less(tmp_path: Path) -> None:
-    shutil.copytree(KILLED, tmp_path / "logs")
-    (dump,) = (tmp_path / "logs" / "crash_dump").rglob("*.pkl")
-    dump.rename(dump.with_name("copy.pkl"))
-    log = tmp_path / "logs" / "server.log"
-    log.write_text(log.read_text().replace("and 4 unfinished", "and 9 unfinished"))
-    verdict = _verdict(_evidence(tmp_path / "logs"), "k9-w1")
+@pytest.mark.parametrize("name", [None, "copy.pkl"])
+def test_without_a_dump_that_the_log_names_it_is_likely(name: str | None, tmp_path: Path) -> None:
+    verdict = _verdict(_copied(tmp_path, name), "k9-w1")
     assert (verdict.cause, verdict.confidence) == ("process-killed", "likely")
 
 
 def test_a_dump_alone_says_who_was_open_not_why() -> None:
-    (dump,) = (KILLED / "crash_dump").rglob("*.pkl")
-    verdict = _verdict(_evidence(dump), "k9-w1")
+    alone = read([str(_dump(KILLED))])
+    verdict = _verdict(alone, "k9-w1")
     assert verdict.cause == "not-established"
     assert {"scheduler-crash", "process-killed"} <= {c.cause for c in verdict.candidates}
-    assert _verdict(_evidence(dump), "k9-done0").cause == "finished"
-    assert _verdict(_evidence(dump), "k9-done0").sglang_version.value
+    assert _verdict(alone, "k9-done0").cause == "finished"
+    assert _verdict(alone, "k9-done0").sglang_version.value
 
 
-def _rewritten(folder: Path, rid: str, **changes: object) -> Evidence:
-    """The evidence of a folder, with the entry of a rid in its dump changed; None takes it out."""
-    evidence = _evidence(folder)
+def _rewritten(recorded: str, rid: str, **changes: object) -> Evidence:
+    """The evidence of a scenario, with the entry of a rid in its dump changed; None takes it out."""
+    evidence = _evidence(recorded)
     for fact in [f for f in evidence.facts if f.event is Event.REQUEST_DUMPED and f.rid == rid]:
         if changes.pop("gone", False):
             evidence.facts.remove(fact)
@@ -125,7 +130,6 @@ def test_an_entry_of_another_time_is_not_of_this_attempt() -> None:
 
 
 def test_facts_of_a_dump_survive_their_lines() -> None:
-    (dump,) = (KILLED / "crash_dump").rglob("*.pkl")
-    rows = [orjson.loads(line) for line in exhibits.lines("dump", dump)]
+    rows = [orjson.loads(line) for line in exhibits.lines("dump", _dump(KILLED))]
     assert len(rows) == 8
     assert all(row["event"] in ("server.dumped", "request.dumped") for row in rows)

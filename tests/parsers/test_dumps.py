@@ -17,7 +17,7 @@ from sglang_lifecycle.parsers.log import read
 from sglang_lifecycle.parsers.quote import quote
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-CRASH = next((FIXTURES / "0.5.23/s11a_kill9_scheduler/logs/crash_dump").rglob("*.pkl"))
+CRASH = next((FIXTURES / "dumps/0.5.23/s11a_kill9_scheduler").glob("*.pkl"))
 
 
 @pytest.fixture
