@@ -246,24 +246,35 @@ def _circumstances(scene: Scene, real: list[Attempt], crashed: bool) -> Iterator
 
 
 def _offsets(scene: Scene) -> Iterator[Offset]:
-    """How far the sources of one life stand apart: what they say of a request must overlap."""
+    """How far the sources of one life stand apart: where one has a request whole, the other's lines lie inside it."""
     spans: dict[str, dict[str, tuple[float, float]]] = {}
+    ends: dict[str, dict[str, set[Event]]] = {}
     for fact in scene.life.facts:
         if fact.rid is None or fact.at is None or fact.at_error is None or fact.at_from not in ("own", "meta"):
             continue
         own = spans.setdefault(fact.source, {})
         start, end = own.get(fact.rid, (fact.at, fact.at))
         own[fact.rid] = min(start, fact.at - fact.at_error), max(end, fact.at + fact.at_error)
+        if fact.event in _WHOLE:
+            ends.setdefault(fact.source, {}).setdefault(fact.rid, set()).add(fact.event)
     for first, second in combinations(spans, 2):
-        both = spans[first].keys() & spans[second].keys()
-        if both:
-            apart = median(_apart(spans[first][rid], spans[second][rid]) for rid in both)
-            yield Offset(first=first, second=second, seconds=round(apart, 3), requests=len(both))
+        apart = []
+        for rid in spans[first].keys() & spans[second].keys():
+            if ends.get(first, {}).get(rid) == _WHOLE:
+                apart.append(_outside(spans[second][rid], spans[first][rid]))
+            elif ends.get(second, {}).get(rid) == _WHOLE:
+                apart.append(-_outside(spans[first][rid], spans[second][rid]))
+        if apart:
+            yield Offset(first=first, second=second, seconds=round(median(apart), 3), requests=len(apart))
 
 
-def _apart(first: tuple[float, float], second: tuple[float, float]) -> float:
-    """How far a span is behind another; 0 where they meet."""
-    return max(second[0] - first[1], 0.0) or min(second[1] - first[0], 0.0)
+_WHOLE = {Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED}
+
+
+def _outside(span: tuple[float, float], whole: tuple[float, float]) -> float:
+    """How far a span reaches beyond the one that it should lie in: later is positive."""
+    late, early = span[1] - whole[1], span[0] - whole[0]
+    return late if late > _SLACK else early if early < -_SLACK else 0.0
 
 
 def _across(scenes: list[Scene]) -> Iterator[Offset]:
