@@ -25,6 +25,7 @@ class Name(StrEnum):
     SESSIONS = "sessions"
     SESSION = "session"
     DOCTOR = "doctor"
+    REPLAY = "replay"
 
 
 _DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
@@ -46,6 +47,7 @@ def _schema(name: Name) -> dict[str, Any]:
         from sglang_lifecycle.cli.columns import evidence, requests
 
         return _DRAFT | (requests() if name is Name.REQUESTS else evidence())
+    from sglang_lifecycle.analyzers.replay_models import ReplayRun
     from sglang_lifecycle.analyzers.verdict import Audit, AuditRecord, Coverage, Sessions, SessionTree, Verdict
 
     models: dict[Name, type[BaseModel]] = {
@@ -55,6 +57,7 @@ def _schema(name: Name) -> dict[str, Any]:
         Name.SESSIONS: Sessions,
         Name.SESSION: SessionTree,
         Name.DOCTOR: Coverage,
+        Name.REPLAY: ReplayRun,
     }
     schema = models[name].model_json_schema(by_alias=True, mode="serialization")
     return _DRAFT | schema

@@ -69,17 +69,15 @@ def message_id(text: str) -> str | None:
 
 def answers(outcome: Outcome, rid: str) -> list[tuple[str | None, str]]:
     """What an operation told the client of `rid`: the id of the text, and its shape. Natural ends are left out."""
-    found = []
+    found: list[tuple[str | None, str]] = []
     for message in outcome.messages:
         if message.get("rid") != rid:
             continue
         reason: Mapping[str, Any] | None = message["finished_reason"]
-        if message["kind"] == "abort":
-            found.append((PLAIN_ECHO, Shape.PLAIN.value) if reason is None else (_text(reason), Shape.ECHO.value))
-        elif reason is not None and reason["type"] == "abort":
-            found.append((_text(reason), Shape.SCHEDULER.value))
+        if reason is None:
+            found.append((PLAIN_ECHO, Shape.PLAIN.value))
+        elif reason["type"] == "abort":
+            # The request that memory alone is too small for is answered like a queued one, but with a mark's reason.
+            shape = Shape.SCHEDULER if "err_type" in reason else Shape.ECHO
+            found.append((message_id(str(reason.get("message"))), shape.value))
     return found
-
-
-def _text(reason: Mapping[str, Any]) -> str | None:
-    return message_id(str(reason.get("message")))
