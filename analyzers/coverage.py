@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
@@ -124,12 +125,15 @@ def _processes(scene: Scene) -> list[str]:
 
 def _gaps(scene: Scene) -> Iterator[Gap]:
     """Silences while requests were open. Those that never end don't count: they may have ended without a word."""
+    whole = [a for a in scene.attempts if a.received is not None and a.finish_order is not None]
+    begins, ends = sorted(a.order for a in whole), sorted(a.finish_order or 0 for a in whole)
     silences: list[tuple[float, float, int]] = []
     last: float | None = None
     for order, fact in enumerate(scene.life.facts):
         if fact.at is None or fact.at_from not in ("own", "meta"):
             continue
-        if last is not None and fact.at > last and (alive := scene.known_alive(order)):
+        alive = bisect_left(begins, order) - bisect_left(ends, order)
+        if last is not None and fact.at > last and alive:
             silences.append((last, fact.at, alive))
         last = fact.at if last is None else max(last, fact.at)
     usual = median([end - start for start, end, _ in silences]) if silences else 0.0
