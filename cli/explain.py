@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
-from sglang_lifecycle.cli.formats import VerdictFormat, verdict_markdown
+from sglang_lifecycle.cli.formats import VerdictFormat, dumped, verdict_markdown
 from sglang_lifecycle.cli.inputs import Window, quoted, request, status
 from sglang_lifecycle.cli.options import (
     Color,
@@ -83,7 +83,7 @@ def command(
     if json or format is VerdictFormat.JSON:
         for verdict in verdicts:
             quoted(verdict.evidence)
-            write(verdict.model_dump_json(by_alias=True))
+            write(dumped(verdict))
     elif format is VerdictFormat.MARKDOWN:
         for verdict in found:
             quoted(verdict.evidence)

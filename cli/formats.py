@@ -57,8 +57,18 @@ def verdict_markdown(verdict: Verdict, clock: Clock) -> str:
     return markdown(document(verdict, clock))
 
 
+def dumped(model: BaseModel) -> str:
+    """A model as JSON on one line, whatever text a stranger put into it."""
+    try:
+        return model.model_dump_json(by_alias=True)
+    except ValueError:  # lone surrogates; JSON has an escape for them
+        import json
+
+        return json.dumps(model.model_dump(by_alias=True), separators=(",", ":"))
+
+
 def _json(audit: Audit, clock: Clock, limit: int | None) -> str:
-    return audit.model_dump_json(by_alias=True) + "\n"
+    return dumped(audit) + "\n"
 
 
 def _ndjson(audit: Audit, clock: Clock, limit: int | None) -> str:
@@ -78,7 +88,7 @@ def _records(audit: Audit) -> Iterator[str]:
     ]
     for kind, items in kinds:
         for item in items:
-            yield kind.model_construct(None, **dict(item)).model_dump_json(by_alias=True)
+            yield dumped(kind.model_construct(None, **dict(item)))
 
 
 def _csv(audit: Audit, clock: Clock, limit: int | None) -> str:

@@ -65,9 +65,19 @@ def frame(audit: Audit) -> pl.DataFrame:
         "int": pl.Int64,
     }
     schema = {name: kinds[kind] for name, (kind, _) in COLUMNS.items()}
-    table = pl.DataFrame(list(rows(audit)), schema=schema, orient="row")
+    try:
+        table = pl.DataFrame(list(rows(audit)), schema=schema, orient="row")
+    except UnicodeEncodeError:  # lone surrogates
+        held = [{name: _encodable(value) for name, value in row.items()} for row in rows(audit)]
+        table = pl.DataFrame(held, schema=schema, orient="row")
     times = [name for name, (kind, _) in COLUMNS.items() if kind == "time"]
     return table.with_columns(pl.col(times).str.to_datetime("%+", time_unit="ms", time_zone="UTC"))
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_encodable(each) for each in value]
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def parquet(audit: Audit) -> bytes:
