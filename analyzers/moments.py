@@ -73,7 +73,7 @@ class Moments:
             at, slack = call.at, (call.fact.at_error or 0.0) + _CALL_AFTER
             self._survivors[call.order] = [
                 a
-                for a in self.scene.attempts
+                for a in self.scene.open_at(call.order)
                 if a.finish is not None
                 and a.finish.finish_type in ("stop", "length")
                 and a.received is not None

@@ -22,14 +22,24 @@ from sglang_lifecycle.parsers.evidence import Fact
 _LATE = 1.0  # seconds by which a request may be seen to outlive a limit: the poll comes once per iteration
 
 
-def run(incident: Incident, rids: Container[str] | None = None) -> ReplayRun:
-    """Replay an incident. With `rids`, only these are reported."""
+def run(
+    incident: Incident,
+    rids: Container[str] | None = None,
+    since: float | None = None,
+    until: float | None = None,
+) -> ReplayRun:
+    """Replay an incident. With `rids`, only these are reported, with a bound (UTC epoch seconds) what lived inside it.
+
+    The bounds limit what is reported, not what is looked at.
+    """
     result = ReplayRun()
     for scene in incident.scenes:
         model = replayer(scene)
         result.lives.append(_life(scene, model))
         for attempt in scene.attempts:
             if attempt.synthetic or (rids is not None and attempt.rid not in rids):
+                continue
+            if not _inside(attempt, since, until):
                 continue
             finding = judge(scene, attempt)
             if finding.status == "interrupted":
@@ -38,7 +48,7 @@ def run(incident: Incident, rids: Container[str] | None = None) -> ReplayRun:
                 result.forbidden += _impossible(attempt, finding, prediction)
             else:
                 result.forbidden += _overdue(scene, model, attempt)
-        result.forbidden += _sessions(scene, model, rids)
+        result.forbidden += _sessions(scene, model, rids, since, until)
         if rids is None:
             result.forbidden += _crowds(scene)
     result.totals = _totals(result.requests)
@@ -105,7 +115,17 @@ def _impossible(attempt: Attempt, finding: Finding, prediction: Prediction) -> I
     )
 
 
-def _sessions(scene: Scene, model: Replayer, rids: Container[str] | None) -> Iterator[ForbiddenStep]:
+def _inside(attempt: Attempt, since: float | None, until: float | None) -> bool:
+    """Whether an attempt lived in a window; unknown ends count as yes."""
+    start, end = attempt.received_at, attempt.ended_at
+    late = until is not None and start is not None and start > until
+    early = since is not None and end is not None and end < since
+    return not late and not early
+
+
+def _sessions(
+    scene: Scene, model: Replayer, rids: Container[str] | None, since: float | None, until: float | None
+) -> Iterator[ForbiddenStep]:
     """Turns that were accepted although the session's rules refuse them, or the other way round."""
     by_place = {attempt.order: attempt for attempt in scene.attempts}
     for session, turns in scene.sessions.items():
@@ -122,7 +142,7 @@ def _sessions(scene: Scene, model: Replayer, rids: Container[str] | None) -> Ite
         attempt = by_place.get(forbidden.key)
         forecast = broken[0].forecasts.get(forbidden.key)
         answers = sorted({answer.cause or "accepted" for answer in forecast.answers}) if forecast is not None else []
-        if attempt is None or forbidden.answered is None:
+        if attempt is None or forbidden.answered is None or not _inside(attempt, since, until):
             continue
         said = "accepted" if not forbidden.answered else f"refused ({forbidden.answered.replace('_', ' ')})"
         yield _step(

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
 from sglang_lifecycle.analyzers import rid_validity, session_trace
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding
-from sglang_lifecycle.analyzers.incident import Scene
 from sglang_lifecycle.analyzers.moments import TIMEOUTS, Moments
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.analyzers.verdict import Replay
 from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.replay import cuts
@@ -199,15 +198,10 @@ def _seen(attempt: Attempt) -> Seen | None:
     return Seen(message) if message is not None else None
 
 
-_REPLAYERS: WeakKeyDictionary[Scene, Replayer] = WeakKeyDictionary()
-
-
+@per_scene
 def replayer(scene: Scene) -> Replayer:
     """The model's view of a life, made once."""
-    found = _REPLAYERS.get(scene)
-    if found is None:
-        found = _REPLAYERS[scene] = Replayer(scene)
-    return found
+    return Replayer(scene)
 
 
 def compare(scene: Scene, attempt: Attempt, finding: Finding) -> Replay | None:

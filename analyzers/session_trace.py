@@ -10,11 +10,10 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from weakref import WeakKeyDictionary
 
 from sglang_lifecycle.analyzers import rid_validity
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.incident import Scene
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.replay.ends import canonical
 from sglang_lifecycle.replay.hypotheses import Step
@@ -34,17 +33,16 @@ _CLOSES = {
     Event.SESSION_CLOSE_READY: Kind.READY,
 }
 
-_CLOCKS: WeakKeyDictionary[Scene, list[float]] = WeakKeyDictionary()
+
+@per_scene
+def _clock(scene: Scene) -> list[float]:
+    """The newest time up to each place."""
+    return list(accumulate((fact.at or 0.0 for fact in scene.life.facts), max))
 
 
 def _place(scene: Scene, at: float | None) -> int | None:
     """The place of the first fact that is not older than a time."""
-    if at is None:
-        return None
-    clock = _CLOCKS.get(scene)
-    if clock is None:
-        clock = _CLOCKS[scene] = list(accumulate((f.at or 0.0 for f in scene.life.facts), max))
-    return bisect.bisect_left(clock, at)
+    return None if at is None else bisect.bisect_left(_clock(scene), at)
 
 
 def unknown(scene: Scene, attempt: Attempt) -> str:
@@ -90,7 +88,8 @@ def _unwritten(scene: Scene, profile: Profile, session: str, turns: Sequence[Att
     for before, after in pairwise(turns):
         here = after.order - 0.5
         for kind, name in ((Kind.CLOSE, "close"), (Kind.OPEN, "open")):
-            if any(before.order < call.order < after.order for call in scene.calls if call.kind == name):
+            orders = scene.call_orders.get(name, [])
+            if bisect.bisect_left(orders, after.order) > bisect.bisect_right(orders, before.order):
                 yield Step(kind, here, here, optional=True)
                 here += 0.25
 

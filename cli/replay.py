@@ -66,7 +66,8 @@ def run(
     evidence = question.read()
     incident = Incident(evidence)
     known, missing = _known(incident, rids)
-    result = replayed(incident, known)
+    window = question.window(evidence)
+    result = replayed(incident, known, window.since, window.until)
     if change is not None:
         from sglang_lifecycle.analyzers.what_if import what_if
 

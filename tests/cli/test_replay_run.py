@@ -65,6 +65,13 @@ def test_one_rid(capsys: Capture) -> None:
     assert [row["rid"] for row in json.loads(capsys.readouterr().out)["requests"]] == ["q-3"]
 
 
+def test_a_window_limits_what_is_reported(capsys: Capture) -> None:
+    assert main(["replay", "run", STUCK, "--json"]) == 0
+    ends = sorted(row["ended"] for row in json.loads(capsys.readouterr().out)["requests"] if row["ended"])
+    assert main(["replay", "run", STUCK, "--json", "--until", ends[0][:19]]) == 0
+    assert len(json.loads(capsys.readouterr().out)["requests"]) < len(ends)
+
+
 def test_a_rid_that_is_not_there(capsys: Capture) -> None:
     assert main(["replay", "run", STUCK, "--rid", "nobody"]) == 3
     assert "no request 'nobody'" in capsys.readouterr().err
