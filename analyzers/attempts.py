@@ -220,6 +220,8 @@ class _Collector:
         if attempt is None:
             if fact.event in _CONTROL and fact.event is not Event.METRICS_EXPORTED:
                 return
+            if fact.tainted and fact.event is not Event.WATCHDOG_DUMPED:
+                return  # a rid that only a stranger's line names is no request
             attempt = self._begin(rid, order)
         (attempt.forged if fact.tainted else attempt.facts).append(fact)
 

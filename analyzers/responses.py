@@ -21,6 +21,7 @@ _BEFORE_RECEIVE = re.compile(
 )
 """Errors of `normalize_batch_and_arguments` and its like: raised before `Receive` is written (all releases)."""
 _ERROR_WINDOW = 10.0  # seconds from `Receive` to a validation error, tokenizing included
+_STATUS_WINDOW = 40  # facts between an error and the status line of its response
 _ECHO_WINDOW = 12  # facts between a `Finish` with status 400 and the line that repeats its text
 
 
@@ -50,7 +51,7 @@ class _Matcher:
         self.silent: list[Attempt] = []  # received, never finished, not yet explained; newest last
         self.answered: deque[tuple[int, Attempt]] = deque(maxlen=64)  # finished, response line still to come
         self.streams: deque[tuple[int, Attempt]] = deque(maxlen=64)  # received streams, response line still to come
-        self.refused: deque[Attempt] = deque(maxlen=16)  # error seen, response line still to come
+        self.refused: deque[tuple[int, Attempt | None]] = deque(maxlen=16)  # error seen, response line still to come
         self.left = Responses()
 
     def run(self) -> Responses:
@@ -64,7 +65,7 @@ class _Matcher:
                 if attempt is not None and not attempt.stream:
                     self.answered.append((order, attempt))
             elif fact.event is Event.CLIENT_DISCONNECTED and id(fact) in self.gone:
-                self.refused.append(self.gone[id(fact)])
+                self._expect(order, self.gone[id(fact)])
             elif fact.event is Event.REQUEST_ERROR and fact.rid is None:
                 self._error(order, fact)
             elif fact.event is Event.HTTP_EXCEPTION:
@@ -105,14 +106,20 @@ class _Matcher:
             rejected = [*attempt.of(Event.REQUEST_REJECTED), *attempt.forged]
             if any((f.finish_message or "").split("\n")[0].strip() == text.split("\n")[0].strip() for f in rejected):
                 attempt.errors.append(fact)
-                self.refused.append(attempt)
+                self._expect(order, attempt)
                 return
         if _BEFORE_RECEIVE.match(text):
+            self.refused.append((order, None))  # a request that was never received: the status that follows is its
             return
         attempt_ = self._newest_silent(fact)
         if attempt_ is not None:
             attempt_.errors.append(fact)
-            self.refused.append(attempt_)
+            self._expect(order, attempt_)
+
+    def _expect(self, order: int, attempt: Attempt) -> None:
+        """A status of 400 or more follows an error, unless a stream had begun with 200 already."""
+        if not attempt.stream:
+            self.refused.append((order, attempt))
 
     def _exception(self, fact: Fact) -> None:
         attempt = self._newest_silent(fact)
@@ -121,8 +128,12 @@ class _Matcher:
 
     def _response(self, order: int, fact: Fact) -> None:
         status = int(fact.detail["http_status"])
-        if status >= 400 and self.refused and self.refused[0].access is None:
-            self.refused.popleft().access = fact
+        while self.refused and order - self.refused[0][0] > _STATUS_WINDOW:
+            self.refused.popleft()
+        if status >= 400 and self.refused:
+            refused = self.refused.popleft()[1]
+            if refused is not None and refused.access is None:
+                refused.access = fact
             return
         wanted = status if status != 200 else None
         for index, (_, attempt) in enumerate(self.answered):

@@ -67,6 +67,7 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     return _never_seen_open(scene, attempt, said, session, before)
 
 
+_AROUND = 400  # facts before and after a refusal among which its warning is looked for
 _GONE = ("session-unknown", "session-closed", "session-reaped")
 _ONE_CLOSE = 2.0  # seconds from a session's "timed out, closing" to the lines of that same close
 
@@ -172,7 +173,7 @@ def _parent_invalid(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """`Invalid request session id`: the parent is not in the tree, or, up to 0.5.9, had not finished."""
     place = scene.places[id(said)]
     warnings = [
-        f for o, f in enumerate(scene.life.facts[max(0, place - 400) : place + 1], max(0, place - 400))
+        f for f in scene.life.facts[max(0, place - _AROUND) : place + _AROUND]
         if f.event is Event.SESSION_APPEND_REFUSED and _near(f, said, attempt)
     ]  # fmt: skip
     if warnings and not scene.release.within("0.5.10"):

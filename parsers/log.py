@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import tzinfo
 from functools import partial
 
 import orjson
@@ -12,9 +13,11 @@ from sglang_lifecycle.parsers import clock, exhibits, facts, requestlog, views
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
 from sglang_lifecycle.parsers.inputs import expand
 from sglang_lifecycle.parsers.lines import Line
+from sglang_lifecycle.parsers.outside import Outside
 from sglang_lifecycle.parsers.patterns import Pattern, table
 from sglang_lifecycle.parsers.prefix import Head, Prefix, zone
-from sglang_lifecycle.parsers.streams import Log
+from sglang_lifecycle.parsers.strangers import Strangers
+from sglang_lifecycle.parsers.streams import Log, Reader
 
 Progress = Callable[[int, int], None]
 
@@ -39,6 +42,7 @@ class _Reader:
         self._tainting = 0
         self._raw_ended: dict[Pattern, int] = {}  # where in `facts` each pattern with raw user text last seemed to end
         self._seen_fields: set[tuple[str, ...]] = set()
+        self._strangers = Strangers()
 
     def feed(self, line: Line) -> None:
         """Take the next physical line."""
@@ -77,7 +81,7 @@ class _Reader:
 
     def _record(self, lines: list[Line], head: Head, tainted: bool, may_open: bool) -> None:
         self._close_tail()
-        tainted = tainted or self._tainting > 0
+        tainted = tainted or self._tainting > 0 or self._strangers.wrote(lines[0].text)
         if head.message.startswith("{"):
             fact = self._json(head, self._blank(lines, head, tainted))
             if fact is not None:
@@ -86,7 +90,9 @@ class _Reader:
         if head.message.startswith(requestlog.REQUEST_HEADS):
             record = requestlog.read(head.message)
             if record is not None:
-                self._request(record, self._blank(lines, head, tainted))
+                fact = self._blank(lines, head, tainted)
+                self._strangers.remember(lines[0].text, fact)
+                self._request(record, fact)
                 return
         found = self.table.find(head.message)
         opened = self.table.opened_by(head.message, found[0] if found else None) if may_open else None
@@ -98,7 +104,9 @@ class _Reader:
             self._orphan(head.message)
             self.source.unknown += 1
             return
-        self._known(found[0], facts.from_pattern(found[0], found[1], self._blank(lines, head, tainted)))
+        fact = facts.from_pattern(found[0], found[1], self._blank(lines, head, tainted))
+        self._strangers.remember(lines[0].text, fact)
+        self._known(found[0], fact)
 
     def _json(self, head: Head, fact: Fact) -> Fact | None:
         if not head.message.startswith(_JSON_HEADS) and '"event": "scheduler.status"' not in head.message[:120]:
@@ -157,6 +165,8 @@ class _Reader:
                 del one.detail["fields"]
         self._seen_fields.add(fields)
         self._tainting = max(0, self._tainting - 1)
+        if not fact.tainted:
+            self._strangers.quote(record.strangers())
         for one in found:
             self._note(one)
             if one.finish_message and "\n" in one.finish_message:
@@ -244,7 +254,7 @@ def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | No
             evidence.facts.extend(found)
             done += one.size
             continue
-        log = Log(one, given, lambda source, zone_of_log: _Reader(source, Prefix(zone_of_log)))
+        log = Log(one, given, _reader)
         try:
             log.read(partial(_report, progress, done, total) if progress is not None else None)
         except OSError as error:
@@ -259,6 +269,11 @@ def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | No
     if progress is not None:
         progress(total, total)
     return evidence
+
+
+def _reader(source: Source, zone_of_log: tzinfo) -> Reader:
+    prefix = Prefix(zone_of_log)
+    return Outside(_Reader(source, prefix), prefix)
 
 
 def _report(progress: Progress, done: int, total: int, offset: int) -> None:

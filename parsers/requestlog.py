@@ -8,6 +8,7 @@ prompts and outputs are stepped over, quote-aware.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -34,8 +35,10 @@ _CUT_JSON = re.compile(
 
 OBJ_FIELDS = frozenset(
     "rid stream session_params session_id session session_rid sampling_params priority bootstrap_room background "
-    "text input_ids http_worker_ipc routed_dp_rank data_parallel_rank n user model".split()
+    "text input_ids lora_path http_worker_ipc routed_dp_rank data_parallel_rank n user model".split()
 )
+STRANGERS = ("session_params", "session", "session_id", "session_rid", "model", "user", "lora_path", "schemas")
+"""Fields whose texts SGLang prints unescaped in some other line."""
 META_FIELDS = frozenset(
     "id finish_reason prompt_tokens completion_tokens cached_tokens e2e_latency queue_time num_retractions "
     "total_retractions dp_rank response_sent_to_client_ts request_received_ts forward_entry_time "
@@ -44,7 +47,8 @@ META_FIELDS = frozenset(
 _META_NAMES = frozenset(f"meta.{name}" for name in META_FIELDS)
 _OUTPUTS = frozenset({"out.text", "out.output_ids"})
 _templates = Templates(OBJ_FIELDS | _META_NAMES | _OUTPUTS)
-SAMPLING_FIELDS = frozenset("n max_new_tokens json_schema regex ebnf structural_tag".split())
+GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
+SAMPLING_FIELDS = frozenset(("n", "max_new_tokens", *GRAMMARS))
 OPENING = 80  # characters of a prompt that are kept in memory, to tell warm-up and health checks
 
 
@@ -66,6 +70,20 @@ class RequestRecord:
     trailing: bool = False
     """Text follows the record's balanced end: it is the tail of something else, and the record an imitation."""
 
+    def strangers(self) -> Iterator[str]:
+        """The texts in it that a client chose and that SGLang may print elsewhere as they are."""
+        yield from self.rid if isinstance(self.rid, list) else [self.rid or ""]
+        pending: list[Any] = [self.obj.get(name) for name in STRANGERS]
+        pending.append((self.meta or {}).get("finish_reason"))
+        while pending:
+            value = pending.pop()
+            if isinstance(value, str):
+                yield value
+            elif isinstance(value, dict):
+                pending.extend(value.values())
+            elif isinstance(value, list):
+                pending.extend(value)
+
 
 def read(message: str) -> RequestRecord | None:
     """Read a record from its message (what follows the prefix), or None where it is no request-log record."""
@@ -82,7 +100,9 @@ def _read_text(message: str, head: str, event: str) -> RequestRecord:
     record = RequestRecord(event, None, fields=layout.names, cut=layout.cut)
     record.trailing = not layout.cut and layout.end < len(message) and event != "request.received.openai"
     for name, start, end in layout.values:
-        if name in OBJ_FIELDS:
+        if name == "sampling_params":
+            _note_sampling(record, _literal(message[start:end]))
+        elif name in OBJ_FIELDS:
             record.obj[name] = _field(name, message, start, end)
         elif name.startswith("meta."):
             record.meta = record.meta if record.meta is not None else {}
@@ -99,8 +119,7 @@ def _read_text(message: str, head: str, event: str) -> RequestRecord:
 def _field(name: str, message: str, start: int, end: int) -> Any:
     if name in ("text", "input_ids"):  # payload: its opening and its size are enough
         return _payload(name, message, start, end)
-    parsed = _literal(message[start:end])
-    return _sampling(parsed) if name == "sampling_params" else parsed
+    return _literal(message[start:end])
 
 
 @lru_cache(maxsize=4096)
@@ -137,6 +156,15 @@ class Size(int):
     """How many tokens a prompt has, where the prompt itself is not kept."""
 
 
+def _note_sampling(record: RequestRecord, params: Any) -> None:
+    """Of the sampling parameters what decides about a life, and the grammars, whose texts errors print."""
+    record.obj["sampling_params"] = _sampling(params)
+    every = params if isinstance(params, list) else [params]
+    schemas = [p[name] for p in every if isinstance(p, dict) for name in GRAMMARS if isinstance(p.get(name), str)]
+    if schemas:
+        record.obj["schemas"] = schemas
+
+
 def _sampling(params: Any) -> Any:
     """Of the sampling parameters only what decides about a life; a grammar is reduced to its presence."""
     if isinstance(params, list):
@@ -171,7 +199,7 @@ def _read_json(message: str) -> RequestRecord | None:
         known = all(isinstance(i, int) for i in ids)
         record.obj["input_ids"] = Size(len(ids)) if known else None
     if "sampling_params" in record.obj:
-        record.obj["sampling_params"] = _sampling(record.obj["sampling_params"])
+        _note_sampling(record, record.obj["sampling_params"])
     names = list(obj)
     if isinstance(out, dict):
         meta = out.get("meta_info")
