@@ -11,7 +11,20 @@ import typer
 from typer._click.exceptions import ClickException
 
 from sglang_lifecycle import __version__
-from sglang_lifecycle.cli import audit, browse, causes, config, doctor, explain, ingest, replay, schema, sessions
+from sglang_lifecycle.cli import (
+    audit,
+    browse,
+    causes,
+    config,
+    doctor,
+    explain,
+    ingest,
+    replay,
+    report,
+    schema,
+    selftest,
+    sessions,
+)
 from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, error, silence
 from sglang_lifecycle.cli.options import Color, Config, Quiet
 from sglang_lifecycle.cli.output import discard_stdout, write
@@ -30,9 +43,11 @@ app.command("browse")(browse.command)
 app.command("sessions")(sessions.command)
 app.command("doctor")(doctor.command)
 app.command("ingest")(ingest.command)
+app.command("report")(report.command)
 app.command("causes")(causes.command)
 app.command("schema")(schema.command)
 app.command("config")(config.command)
+app.command("selftest")(selftest.command)
 app.add_typer(replay.app, name="replay")
 
 

@@ -41,16 +41,16 @@ def page(document: Document) -> str:
     )
 
 
-def fragment(document: Document) -> str:
-    """What stands in a page's body."""
-    return "\n".join(_parts(document))
+def fragment(document: Document, level: int = 1) -> str:
+    """What stands in a page's body, or in a part of it, its title at a level."""
+    return "\n".join(_parts(document, level))
 
 
-def _parts(document: Document) -> Iterator[str]:
-    yield f"<h1>{_inline(document.title)}</h1>"
+def _parts(document: Document, level: int) -> Iterator[str]:
+    yield f"<h{level}>{_inline(document.title)}</h{level}>"
     yield from map(_block, document.lead)
     for section in document.shown:
-        yield f"<h2>{_inline(section.title)}</h2>"
+        yield f"<h{level + 1}>{_inline(section.title)}</h{level + 1}>"
         yield from map(_block, section.body)
 
 

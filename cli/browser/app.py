@@ -21,7 +21,7 @@ from sglang_lifecycle.cli.browser.help import Help, bindings
 from sglang_lifecycle.cli.browser.loading import LOAD, Progress, Ready, Step, steps
 from sglang_lifecycle.cli.browser.request import RequestPage
 from sglang_lifecycle.cli.browser.requests import RequestsPage, progress
-from sglang_lifecycle.cli.browser.rows import Rows
+from sglang_lifecycle.cli.browser.rows import Rows, sound
 from sglang_lifecycle.cli.browser.sessions import SessionPage, SessionsPage
 from sglang_lifecycle.cli.browser.theme import ANSI_DARK, ANSI_LIGHT, DARK, LIGHT, preferred
 from sglang_lifecycle.cli.browser.time import TimePage
@@ -131,11 +131,12 @@ class Browser(App[None]):
         """Show a request."""
         if self.incident is None:
             return
-        verdict = explain(self.incident, rid)
+        known = self.incident.by_rid
+        verdict = explain(self.incident, rid if rid in known else next((r for r in known if sound(r) == rid), rid))
         if verdict.status == "not-found":
             self.notify(f"no line of these logs names {shorten(clean(rid), 60)}", severity="warning", markup=False)
             return
-        session = next((a.session_id for _, a in self.incident.peers(rid) if a.session_id is not None), None)
+        session = next((a.session_id for _, a in self.incident.peers(verdict.rid) if a.session_id is not None), None)
         self.push_screen(RequestPage(verdict, session, self.clock))
 
     def open_session(self, id: str) -> None:
@@ -158,7 +159,7 @@ class Browser(App[None]):
         """Back to the list, with the requests of a session."""
         while self.screen is not self.requests:
             self.pop_screen()
-        self.requests.ask(replace(self.requests.asked.cleared(), session=id, everything=True))
+        self.requests.ask(replace(self.requests.asked.cleared(), session=sound(id), everything=True))
 
     def copy(self, text: str) -> None:
         """Copy something to the clipboard of the terminal, also through ssh."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import orjson
 import polars as pl
@@ -18,7 +18,9 @@ from textual.widgets import Input, Static
 from sglang_lifecycle.cli.browser.base import Dialog
 from sglang_lifecycle.cli.browser.rows import Rows
 from sglang_lifecycle.cli.browser.view import View
+from sglang_lifecycle.cli.document import Code, Document, Grid
 from sglang_lifecycle.cli.errors import LifecycleError
+from sglang_lifecycle.cli.markdown import markdown
 from sglang_lifecycle.cli.output import save
 from sglang_lifecycle.cli.text import clean
 
@@ -26,12 +28,12 @@ Writers = Mapping[str, Callable[[], bytes]]
 """What can be written, by the ending of the file's name."""
 
 
-def table(frame: Callable[[], pl.DataFrame]) -> Writers:
+def table(name: str, frame: Callable[[], pl.DataFrame]) -> Writers:
     """A table in each of the formats."""
     return {
         ".json": lambda: orjson.dumps(frame().to_dicts(), option=orjson.OPT_INDENT_2) + b"\n",
         ".csv": lambda: frame().write_csv().encode(),
-        ".md": lambda: _markdown(frame()).encode(),
+        ".md": lambda: _markdown(name, frame()).encode(),
     }
 
 
@@ -43,25 +45,17 @@ def requests_table(rows: Rows, view: View) -> Writers:
         moment = pl.col("at").map_elements(_moment, return_dtype=pl.String)
         return source[indices].drop("text").with_columns(moment).cast({pl.Categorical: pl.String})
 
-    return table(frame)
+    return table("Requests", frame)
 
 
 def _moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _markdown(frame: pl.DataFrame) -> str:
-    lines = [_row(frame.columns), _row(["---"] * frame.width), *map(_row, frame.iter_rows())]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _row(cells: Iterable[Any]) -> str:
-    return f"| {' | '.join('' if cell is None else _escaped(str(cell)) for cell in cells)} |"
-
-
-def _escaped(text: str) -> str:
-    """Text of strangers in a table of Markdown: no cell ends early, no HTML begins."""
-    return "".join(f"\\{character}" if character in "\\|`*_[]<>&" else character for character in clean(text))
+def _markdown(name: str, frame: pl.DataFrame) -> str:
+    rows = [tuple(Code("" if cell is None else cell) for cell in row) for row in frame.iter_rows()]
+    numbers = frozenset(column for column, kind in frame.schema.items() if kind.is_numeric())
+    return markdown(Document(name, [Grid(frame.columns, rows, numbers)]))
 
 
 class ExportDialog(Dialog):

@@ -12,8 +12,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from sglang_lifecycle.cli.browser.query import Query
-from sglang_lifecycle.cli.table import WORDS
 from sglang_lifecycle.cli.text import clean, pad, shorten
+from sglang_lifecycle.cli.words import WORDS
 
 WIDTH = 34
 """Columns of the panel."""

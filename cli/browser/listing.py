@@ -11,9 +11,9 @@ import polars as pl
 from sglang_lifecycle.cli.browser.grid import Cells, Column, Heading
 from sglang_lifecycle.cli.browser.rows import Rows
 from sglang_lifecycle.cli.browser.view import Group, Order, View
-from sglang_lifecycle.cli.table import WORDS
 from sglang_lifecycle.cli.text import clean, count, seconds
 from sglang_lifecycle.cli.times import Clock
+from sglang_lifecycle.cli.words import WORDS
 
 DURATION = 6
 """Columns that a duration takes."""

@@ -13,8 +13,8 @@ from sglang_lifecycle.analyzers.verdict import EvidenceLine, Verdict
 from sglang_lifecycle.cli.browser.export import ExportDialog, Writers
 from sglang_lifecycle.cli.browser.raw import RawPage
 from sglang_lifecycle.cli.browser.reading import Place, ReadingPage
+from sglang_lifecycle.cli.formats import dumped, verdict_markdown
 from sglang_lifecycle.cli.inputs import quoted
-from sglang_lifecycle.cli.output import PLAIN_WIDTH, render
 from sglang_lifecycle.cli.screen import MARGIN, ROWS, screen
 from sglang_lifecycle.cli.text import clean, shorten
 from sglang_lifecycle.cli.times import Clock
@@ -81,11 +81,7 @@ class RequestPage(ReadingPage):
         self.app.push_screen(ExportDialog("request", self._writers()))
 
     def _writers(self) -> Writers:
-        def markdown() -> bytes:
-            text = render(self.layout_for(PLAIN_WIDTH), PLAIN_WIDTH, False)
-            return "".join(f"    {line}".rstrip() + "\n" for line in text.split("\n")).encode()
-
         return {
-            ".json": lambda: self.verdict.model_dump_json(by_alias=True, indent=2).encode() + b"\n",
-            ".md": markdown,
+            ".json": lambda: dumped(self.verdict).encode() + b"\n",
+            ".md": lambda: verdict_markdown(self.verdict, self.clock).encode("utf-8", "backslashreplace"),
         }

@@ -34,14 +34,19 @@ Row = tuple[Any, ...]
 """The values of one request, in the order of `SCHEMA`."""
 
 
+def sound(text: str) -> str:
+    """Text that columns can hold: lone surrogates, which JSON in a log can smuggle in, become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def row(verdict: Verdict, session_id: str | None) -> Row:
-    """What the list says about a request. The ids are shown text; `rid` is the id itself."""
+    """What the list says about a request."""
     times = verdict.times
     words = [verdict.rid, verdict.cause, verdict.stage, verdict.actor, session_id or ""]
     if verdict.status == "interrupted":  # those that nobody asks about would fill the memory
         words.append(verdict.summary)
     return (
-        verdict.rid,
+        sound(verdict.rid),
         verdict.status,
         verdict.cause,
         verdict.stage,
@@ -52,7 +57,7 @@ def row(verdict: Verdict, session_id: str | None) -> Row:
         times.ran_s,
         times.prompt_tokens,
         times.completion_tokens,
-        session_id,
+        sound(session_id) if session_id is not None else None,
         verdict.synthetic,
         " ".join(map(clean, words)).lower(),
     )

@@ -139,7 +139,8 @@ class SessionsPage(Page):
     def action_export(self) -> None:
         """Write the list to a file."""
         rows = [row.model_dump(exclude={"replaced"}) for row in self._list.rows]
-        self.app.push_screen(ExportDialog("sessions", table(lambda: pl.DataFrame(rows, infer_schema_length=None))))
+        writers = table("Sessions", lambda: pl.DataFrame(rows, infer_schema_length=None))
+        self.app.push_screen(ExportDialog("sessions", writers))
 
 
 class SessionPage(ReadingPage):
