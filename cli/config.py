@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from sglang_lifecycle.cli import settings
@@ -62,6 +63,9 @@ def _screen(values: Mapping[str, settings.Value]) -> RenderableType:
             return ", ".join(value) or "none"
         return "not set" if value is None else f"{value:g} s" if isinstance(value, float) else str(value)
 
-    rows = [(plain(name, LABEL), plain(each.origin, FAINT), plain(shown(each.value))) for name, each in values.items()]
+    rows = [
+        (plain(name, LABEL), plain(os.path.basename(each.origin), FAINT), plain(shown(each.value)))
+        for name, each in values.items()
+    ]
     file = settings.path()
     return Group(plain(f"Settings of {file}" if file else f"No {settings.FILE} here or above"), "", grid(rows))

@@ -9,35 +9,16 @@ from typing import Any
 
 import pytest
 
+from sglang_lifecycle.cli import selftest
 from sglang_lifecycle.cli.app import main
 
 Capture = pytest.CaptureFixture[str]
 
-LARGEST = 3 << 20  # bytes of recorded scenarios that a clone may be asked to carry
-
-
-def outcome(accepted: set[str], row: dict[str, Any] | None, named_by_the_logs: bool) -> str:
-    """How an audit's row for a rid compares with the causes that are true of it."""
-    if row is None:
-        return "missed" if named_by_the_logs and "never-received" not in accepted else "right"
-    if row["cause"] in accepted:
-        return "right"
-    candidates = {candidate["cause"] for candidate in row["candidates"]}
-    return "undecided" if row["cause"] == "not-established" and accepted & candidates else "wrong"
+LARGEST = 3_500_000  # bytes of recorded scenarios that a clone may be asked to carry
 
 
 def compare(scenario: Any, rows: list[dict[str, Any]]) -> dict[str, str]:
-    """The outcome for each rid that was sent, and `invented` for each interrupted one that nobody sent."""
-    reported = {row["rid"]: row for row in rows}
-    outcomes = {}
-    for rid, sent in scenario.sent.items():
-        accepted = {cause for one in sent for cause in (one["cause"], *one.get("accept", ()))}
-        outcomes[rid] = outcome(accepted, reported.get(rid), rid.encode() in scenario.raw)
-    known = scenario.sent.keys() | set(scenario.truth.get("other_rids", ()))
-    for rid, row in reported.items():
-        if rid not in known and row["status"] == "interrupted" and not row["synthetic"]:
-            outcomes[rid] = "invented"
-    return outcomes
+    return selftest.compare(scenario.truth, scenario.raw, rows)
 
 
 def audited(scenario: Any, capsys: Capture) -> list[dict[str, Any]]:
@@ -91,7 +72,7 @@ def test_explain_and_audit_give_the_same_verdicts(scenario: Any, capsys: Capture
 def test_the_comparison_tells_outcomes_apart(
     accepted: set[str], row: dict[str, Any] | None, named: bool, expected: str
 ) -> None:
-    assert outcome(accepted, row, named) == expected
+    assert selftest.outcome(accepted, row, named) == expected
 
 
 def test_the_comparison_sees_what_nobody_sent(recorded: Any, capsys: Capture) -> None:

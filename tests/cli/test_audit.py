@@ -1,0 +1,195 @@
+"""`audit` as a gate of a pipeline: thresholds, baselines, files, pipes and full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglang_lifecycle.analyzers.verdict import Audit
+from sglang_lifecycle.cli.app import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def logs(recorded: Any) -> str:
+    return str(recorded("0.5.23/s14_timeout_prefix").logs)
+
+
+def audit(*arguments: str, stdout: Any = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sglang_lifecycle", "audit", *arguments]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+
+class TestThresholds:
+    def test_a_crossed_one_ends_with_5_and_says_by_whom(self, logs: str, capsys: Capture) -> None:
+        code = main(["audit", logs, "--format", "json", "--fail-on", "timeout-prefix-* > 3", "--fail-on", "* < 1%"])
+        out, err = capsys.readouterr()
+        assert code == 5
+        assert err == (
+            "lifecycle: error: 1 threshold crossed\n"
+            "  timeout-prefix-* > 3: 4 of 14 requests (28.6%): job-12, job-10, job-11, job-1-chat\n"
+        )
+        first, second = json.loads(out)["thresholds"]
+        assert (first["crossed"], first["rids"]) == (True, ["job-12", "job-10", "job-11", "job-1-chat"])
+        assert (second["crossed"], second["rids"]) == (False, [])
+
+    def test_kept_ones_end_with_0(self, logs: str, capsys: Capture) -> None:
+        assert main(["audit", logs, "--fail-on", "scheduler-crash > 0"]) == 0
+        out, err = capsys.readouterr()
+        assert "scheduler-crash > 0  kept" in out
+        assert err == ""
+
+    def test_many_requests_are_not_all_named_on_stderr(self, world: Any, an_audit: Audit, capsys: Capture) -> None:
+        an_audit.requests = [an_audit.requests[0].model_copy(update={"rid": f"r{n}"}) for n in range(30)]
+        world.audit = an_audit
+        assert main(["audit", "server.log", "--fail-on", "waiting-timeout > 0"]) == 5
+        assert "r18, r19 and 10 more\n" in capsys.readouterr().err
+
+    def test_a_malformed_one_is_wrong_usage_before_anything_is_read(self, world: Any, capsys: Capture) -> None:
+        assert main(["audit", "server.log", "--fail-on", "wating-timeout > 1"]) == 2
+        out, err = capsys.readouterr()
+        assert (out, world.asked) == ("", {})
+        assert err.startswith("lifecycle: error: --fail-on: 'wating-timeout > 1': no cause is named 'wating-timeout'")
+
+    def test_a_crossed_one_outranks_a_missing_path(self, logs: str, capsys: Capture) -> None:
+        assert main(["audit", logs, "missing.log", "--fail-on", "interrupted > 0"]) == 5
+        assert "missing.log" in capsys.readouterr().err
+
+    def test_a_reader_who_leaves_does_not_hide_it(self, logs: str) -> None:
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "w") as pipe:
+            gone = audit(logs, "--fail-on", "interrupted > 0", stdout=pipe)
+        assert gone.returncode == 5
+        assert gone.stderr.startswith("lifecycle: error: 1 threshold crossed\n")
+        assert "Exception" not in gone.stderr
+
+
+class TestIgnored:
+    def test_ignored_requests_leave_the_totals(
+        self, logs: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    ) -> None:
+        main(["audit", logs, "--format", "json"])
+        before = json.loads(capsys.readouterr().out)
+        monkeypatch.setenv("LIFECYCLE_IGNORE", "job-1*, nobody")
+        assert main(["audit", logs, "--format", "json", "--fail-on", "timeout-prefix-collision > 0"]) == 0
+        after = json.loads(capsys.readouterr().out)
+        ignored = [row["rid"] for row in after["requests"] if row["synthetic"] and row["rid"].startswith("job-1")]
+        assert len(ignored) >= 5
+        assert after["totals"]["requests"] == before["totals"]["requests"] - len(ignored)
+        assert "timeout-prefix-collision" not in after["totals"]["by_cause"]
+
+
+class TestBaseline:
+    def test_it_is_compared(self, recorded: Any, tmp_path: Path, logs: str, capsys: Capture) -> None:
+        old = tmp_path / "old.json"
+        assert main(["audit", str(recorded("0.5.23/s06_abort").logs), "--format", "json", "-o", str(old)]) == 0
+        assert main(["audit", logs, "--baseline", str(old), "--format", "json"]) == 0
+        comparison = json.loads(capsys.readouterr().out)["comparison"]
+        changes = {each["cause"]: each["change"] for each in comparison["causes"]}
+        assert changes["waiting-timeout"] == "new"
+        assert changes["abort-all"] == "vanished"
+        assert comparison["baseline"] == str(old)
+        for format in ("table", "markdown", "html", "ndjson"):
+            assert main(["audit", logs, "--baseline", str(old), "--format", format]) == 0
+            assert "Fisher's exact test" in capsys.readouterr().out.replace("&#x27;", "'")
+
+    @pytest.mark.parametrize(
+        ("content", "names"),
+        [
+            (None, "cannot be read: No such file"),
+            ("not json", "not the JSON of an audit"),
+            ('{"schema_version": 2}', "not the JSON of an audit: schema_version"),
+            ('{"rid": "x"}', "not the JSON of an audit: rid"),
+        ],
+    )
+    def test_what_is_none_is_said_in_one_line(
+        self, content: str | None, names: str, tmp_path: Path, world: Any, capsys: Capture
+    ) -> None:
+        old = tmp_path / "old.json"
+        if content is not None:
+            old.write_text(content)
+        assert main(["audit", "server.log", "--baseline", str(old)]) == 4
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n"), world.asked) == ("", 1, {})
+        assert names in err
+
+
+class TestOutput:
+    def test_a_file_is_written_whole(self, logs: str, tmp_path: Path, capsys: Capture) -> None:
+        file = tmp_path / "audit.json"
+        file.write_text("older")
+        assert main(["audit", logs, "--format", "json", "-o", str(file)]) == 0
+        assert Audit.model_validate_json(file.read_bytes()).totals.requests == 14
+        assert capsys.readouterr().out == ""
+        assert list(tmp_path.iterdir()) == [file]
+        assert stat.S_IMODE(file.stat().st_mode) & 0o111 == 0
+
+    def test_a_link_stays_a_link(self, world: Any, tmp_path: Path) -> None:
+        link, file = tmp_path / "latest", tmp_path / "real"
+        link.symlink_to(file)
+        assert main(["audit", "server.log", "-o", str(link)]) == 0
+        assert link.is_symlink()
+        assert file.read_text()
+
+    @pytest.mark.parametrize("place", ["no/such/folder/x.json", "."])
+    def test_an_unwritable_place_is_one_line(
+        self, place: str, world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert main(["audit", "server.log", "--format", "json", "-o", place]) == 4
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith(f"lifecycle: error: {place}: the answer can't be written there: ")
+        assert err.count("\n") == 1
+        assert list(tmp_path.iterdir()) == []
+
+    def test_what_fails_midway_leaves_what_was_there(
+        self, world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    ) -> None:
+        file = tmp_path / "audit.json"
+        file.write_text("older")
+
+        def full(self: Path, target: Path) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(Path, "replace", full)
+        assert main(["audit", "server.log", "--format", "json", "-o", str(file)]) == 4
+        assert "No space left on device" in capsys.readouterr().err
+        assert file.read_text() == "older"
+        assert list(tmp_path.iterdir()) == [file]
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+    @pytest.mark.parametrize("format", ["json", "parquet", "table"])
+    def test_a_full_disk_is_one_line(self, format: str, logs: str) -> None:
+        to_device = audit(logs, "--format", format, "-o", "/dev/full")
+        with open("/dev/full", "wb") as full:
+            to_stdout = audit(logs, "--format", format, stdout=full)
+        for result in (to_device, to_stdout):
+            assert result.returncode != 0
+            assert "No space left on device" in result.stderr
+            assert result.stderr.count("\n") == 1
+        assert stat.S_ISCHR(os.stat("/dev/full").st_mode), "the device was written to, not replaced"
+
+
+class TestQuiet:
+    def test_warnings_are_left_out_errors_stay(self, world: Any, capsys: Capture) -> None:
+        world.evidence.sources[0].warnings.append("server.log: it ends in the middle of a line")
+        main(["audit", "server.log"])
+        assert "in the middle" in capsys.readouterr().err
+        for arguments in (["audit", "server.log", "--quiet"], ["-q", "audit", "server.log"]):
+            main(arguments)
+            assert capsys.readouterr().err == ""
+        world.evidence.failed.append("gone.log: no such file")
+        assert main(["audit", "server.log", "-q"]) == 4
+        assert "gone.log" in capsys.readouterr().err
+        main(["audit", "server.log"])
+        assert "in the middle" in capsys.readouterr().err, "quiet lasts for one command"

@@ -1,0 +1,129 @@
+"""Settings: which one wins, what is said of a wrong one, and that commands heed them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglang_lifecycle.cli.app import main
+from sglang_lifecycle.cli.settings import SETTINGS
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, two below where settings are put."""
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    for setting in SETTINGS:
+        monkeypatch.delenv(setting.variable, raising=False)
+    monkeypatch.delenv("LIFECYCLE_CONFIG", raising=False)
+    return folder
+
+
+def shown(capsys: Capture, *arguments: str) -> dict[str, tuple[Any, str]]:
+    assert main(["config", "--json", *arguments]) == 0
+    return {name: (each["value"], each["from"]) for name, each in json.loads(capsys.readouterr().out).items()}
+
+
+def test_the_defaults(capsys: Capture) -> None:
+    found = shown(capsys)
+    assert found.keys() == {setting.name for setting in SETTINGS}
+    assert {origin for _, origin in found.values()} == {"default"}
+    assert "HEALTH_CHECK*" in found["ignore"][0]
+
+
+def test_the_usual_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    file = tmp_path / "lifecycle.toml"
+    file.write_text('tz = "Europe/Berlin"\ndisplay_tz = "+01:00"\nsglang_version = "0.5.9"\nwaiting_timeout = 30\n')
+    monkeypatch.setenv("LIFECYCLE_DISPLAY_TZ", "+02:00")
+    monkeypatch.setenv("LIFECYCLE_SGLANG_VERSION", "0.5.10")
+    monkeypatch.setenv("LIFECYCLE_FAIL_ON", "waiting-timeout > 1%, queue-full > 3")
+    found = shown(capsys, "--sglang-version", "0.5.23")
+    assert found["tz"] == ("Europe/Berlin", str(file))
+    assert found["display_tz"] == ("+02:00", "LIFECYCLE_DISPLAY_TZ")
+    assert found["sglang_version"] == ("0.5.23", "--sglang-version")
+    assert found["waiting_timeout"] == (30.0, str(file))
+    assert found["fail_on"] == (["waiting-timeout > 1%", "queue-full > 3"], "LIFECYCLE_FAIL_ON")
+
+
+def test_the_nearest_file_counts_alone(elsewhere: Path, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "lifecycle.toml").write_text('tz = "+01:00"\n')
+    (elsewhere / "lifecycle.toml").write_text('display_tz = "+02:00"\n')
+    found = shown(capsys)
+    assert found["tz"] == (None, "default")
+    assert found["display_tz"] == ("+02:00", str(elsewhere / "lifecycle.toml"))
+
+
+@pytest.mark.parametrize("arguments", [["--config", "other.toml", "config"], ["config", "--config", "other.toml"]])
+def test_a_named_file_replaces_the_nearest(arguments: list[str], elsewhere: Path, capsys: Capture) -> None:
+    (elsewhere / "lifecycle.toml").write_text('tz = "+01:00"\n')
+    (elsewhere / "other.toml").write_text('display_tz = "+02:00"\n')
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["tz"]["value"] is None
+    assert found["display_tz"] == {"value": "+02:00", "from": "other.toml"}
+
+
+def test_the_screen(elsewhere: Path, capsys: Capture) -> None:
+    (elsewhere / "lifecycle.toml").write_text("running_timeout = 2.5\n")
+    assert main(["config"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Settings of ")
+    assert "2.5 s" in out
+    assert "HEALTH_CHECK*, warmup*" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ("tz = 3", "lifecycle.toml: tz 3 is not a text"),
+        ('waiting_timeout = "long"', "waiting_timeout 'long' is not a number of seconds"),
+        ("waiting_timeout = true", "waiting_timeout True is not a number of seconds"),
+        ("waiting_timeout = -1", "waiting_timeout -1 is not a number of seconds"),
+        ("ignore = [1]", "ignore [1] is not a list of texts"),
+        ("wating_timeout = 3", "there is no setting 'wating_timeout'; did you mean waiting_timeout?"),
+        ("tz = ", "Invalid value"),
+        ('tz = "Mars/Base"', "lifecycle.toml: tz 'Mars/Base' is no time zone"),
+        ('sglang_version = "new"', "lifecycle.toml: sglang_version 'new' is no version"),
+        ('fail_on = ["nosuch > 1"]', "lifecycle.toml: 'nosuch > 1': no cause is named 'nosuch'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(content: str, names: str, elsewhere: Path, capsys: Capture) -> None:
+    (elsewhere / "lifecycle.toml").write_text(content)
+    assert main(["config"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert names in err
+
+
+def test_variables_are_checked_too(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("LIFECYCLE_RUNNING_TIMEOUT", "soon")
+    assert main(["config"]) == 2
+    assert "LIFECYCLE_RUNNING_TIMEOUT: 'soon' is not a number of seconds" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_unreadable(capsys: Capture) -> None:
+    assert main(["config", "--config", "none.toml"]) == 4
+    assert capsys.readouterr().err == "lifecycle: error: none.toml: cannot be read: No such file or directory\n"
+
+
+def test_commands_heed_the_settings(elsewhere: Path, world: Any, capsys: Capture) -> None:
+    (elsewhere / "lifecycle.toml").write_text('tz = "Europe/Berlin"\ndisplay_tz = "+02:00"\n')
+    assert main(["explain", "wt-7", "server.log"]) == 0
+    assert world.asked["tz"] == "Europe/Berlin"
+    assert "14:00:21.500 UTC+02:00" in capsys.readouterr().out
+    assert main(["explain", "wt-7", "server.log", "--tz", "+03:00"]) == 0
+    assert world.asked["tz"] == "+03:00"
+
+
+def test_thresholds_of_the_file_gate_and_flags_replace_them(elsewhere: Path, world: Any, an_audit: Any) -> None:
+    world.audit = an_audit
+    (elsewhere / "lifecycle.toml").write_text('fail_on = ["waiting-timeout > 0"]\n')
+    assert main(["audit", "server.log"]) == 5
+    assert main(["audit", "server.log", "--fail-on", "queue-full > 0"]) == 0
