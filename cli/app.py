@@ -48,7 +48,6 @@ app.command("causes")(causes.command)
 app.command("schema")(schema.command)
 app.command("config")(config.command)
 app.command("selftest")(selftest.command)
-app.command("selftest")(selftest.command)
 app.add_typer(replay.app, name="replay")
 
 
