@@ -185,6 +185,18 @@ def its_rid_is_in_flight(s: Server) -> Ending:
     return Ending(stage="before-scheduler")
 
 
+@story("in-flight", "0.5.11", "0.5.23")
+def another_one_was_refused_before_it_was_received(s: Server) -> Ending:
+    """The status line after an error that precedes any `Receive` is that error's, not a running request's."""
+    s.receive("x-1", max_new_tokens=400)
+    s.receive("r-1", max_new_tokens=400)
+    s.wait(2)
+    s.http_error("Duplicate request ID detected: x-1")
+    s.access(400)
+    s.wait(1)
+    return Ending()
+
+
 @story("duplicate-rid", "0.5.10", "0.5.23")
 def its_batch_names_it_twice(s: Server) -> Ending:
     s.http_error("Duplicate request IDs detected within the request: ['r-1']")

@@ -326,8 +326,7 @@ def grammar_took_too_long(s: Server) -> Ending:
 LAST = "Out of memory even after retracting all other requests in the decode batch. Aborting the last request."
 
 
-@story("kv-out-of-memory", "0.5.10", "0.5.18", "0.5.23", tp=2, pool=120,
-       wrong="the reference scheduler gives this abort the form of an echo, and doubts a true one")  # fmt: skip
+@story("kv-out-of-memory", "0.5.10", "0.5.18", "0.5.23", tp=2, pool=120)  # fmt: skip
 def last_request_did_not_fit(s: Server) -> Ending:
     s.receive("r-1", max_new_tokens=4000)
     s.prefill()
@@ -397,6 +396,17 @@ def stop_string_speaks_of_nan(s: Server) -> Ending:
     s.wait(1)
     s.finish("r-1", renderer.stop("NaN happened."), tokens=7)
     return Ending(stage="finished")
+
+
+@story(
+    "finished", "0.4.10", "0.5.10", "0.5.23", wrong="a stop string of the client is taken for the scheduler's own text"
+)
+def stop_string_is_the_text_of_nan(s: Server) -> Ending:
+    """A stop string that the client chose; no line of the scheduler speaks of NaN."""
+    s.receive("r-1", sampling_params={"max_new_tokens": 9, "stop": ["NaN happened"]})
+    s.wait(1)
+    s.finish("r-1", renderer.stop("NaN happened"), tokens=7)
+    return Ending(also=("model-output-error", "not-established"), confidence=(*LIKELY, *UNDECIDED))
 
 
 @story("model-output-error", "0.5.20", "0.5.23")
@@ -638,7 +648,7 @@ def the_other_side_knows_why(s: Server) -> Ending:
     return Ending(stage="transfer", chain=(("pd-transfer-failed", "p-1"),), others={"prefill/server.log": other})
 
 
-@story("pd-peer-lost", "0.5.10", "0.5.23")
+@story("pd-peer-lost", "0.5.10", "0.5.23", wrong="the crash of the other side is not looked for")
 def the_other_side_crashed(s: Server) -> Ending:
     other = another(s)
     other.boot(disaggregation_mode="prefill")
@@ -652,4 +662,34 @@ def the_other_side_crashed(s: Server) -> Ending:
     address = "(bootstrap_addr: 10.0.0.1:8998)"
     s.every_rank(f"{word} connection with prefill instance {address}, affected 1 requests")
     transfer(s, "Decode transfer", f"{word} connection with prefill instance {address}")
+    return Ending(stage="transfer", chain=(("scheduler-crash", None),), others={"prefill/server.log": other})
+
+
+@story("pd-peer-lost", "0.5.10", "0.5.19", wrong="the crash of the other side is not looked for")
+def the_decode_side_crashed(s: Server) -> Ending:
+    """The prefill side guesses that decode could be dead; the decode side's log says that it is."""
+    other = another(s)
+    other.boot(disaggregation_mode="decode")
+    other.now = s.now
+    for side in (s, other):
+        side.receive("r-1" if side is s else "d-1", bootstrap_room=77)
+        side.wait(3)
+    other.died(exception="torch.OutOfMemoryError: CUDA out of memory.")
+    s.wait(2)
+    transfer(s, "Prefill transfer", "Decode instance could be dead, remote mooncake session 10.0.0.2:1234 is not alive")
+    return Ending(stage="transfer", chain=(("scheduler-crash", None),), others={"decode/server.log": other})
+
+
+@story("pd-transfer-failed", "0.4.10", "0.5.10", "0.5.23")
+def both_sides_know_it_by_one_rid(s: Server) -> Ending:
+    """A router that sends one rid to both: prefill was done with it, decode never got the KV."""
+    other = another(s)
+    other.boot(disaggregation_mode="prefill")
+    other.now = s.now
+    for side in (s, other):
+        side.receive("r-1", bootstrap_room=77, max_new_tokens=64)
+        side.wait(3)
+    other.done("r-1", tokens=1)
+    s.wait(300)
+    transfer(s, "Decode transfer", "Request 77 timed out after 300.2s in KVPoll.WaitingForInput")
     return Ending(stage="transfer", others={"prefill/server.log": other})

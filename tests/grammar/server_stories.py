@@ -222,6 +222,69 @@ def drained_and_still_listed(s: Server) -> Ending:
     return Ending()
 
 
+@story("server-shutdown", "0.4.9", "0.5.3", "0.5.10", "0.5.12")
+def drained_where_ghosts_are_listed(s: Server) -> Ending:
+    """0.4.9 to 0.5.12 also list what ended long ago: the list alone proves nothing, and the log just stops."""
+    running(s)
+    s.sigterm()
+    s.draining("r-1", "r-2")
+    s.wait(5)
+    s.draining("r-1", "r-2")
+    return Ending(also=("in-flight", "not-established"), confidence=(*LIKELY, *UNDECIDED))
+
+
+@story("client-disconnect", "0.4.9", "0.5.10", "0.5.23")
+def left_while_the_server_drained(s: Server) -> Ending:
+    running(s)
+    s.sigterm()
+    s.draining("r-1", "r-2")
+    s.wait(5)
+    s.disconnected("r-1")
+    s.draining("r-2")
+    s.wait(1)
+    s.done("r-2", tokens=400)
+    return Ending()
+
+
+@story("client-disconnect", "0.5.10", "0.5.23")
+def left_before_the_crash(s: Server) -> Ending:
+    """A disconnect that was noticed is the end, whatever became of the server afterwards."""
+    running(s)
+    s.disconnected("r-1")
+    s.wait(10)
+    s.died(exception="RuntimeError: boom")
+    return Ending()
+
+
+@story("finished", "0.5.10", "0.5.23")
+def finished_before_the_crash(s: Server) -> Ending:
+    running(s)
+    s.done("r-1", tokens=400)
+    s.wait(1)
+    s.died(exception="RuntimeError: boom")
+    return Ending(stage="finished")
+
+
+@story("scheduler-crash", "0.5.10", "0.5.23")
+def crashed_and_counted_by_the_dump(s: Server) -> Ending:
+    running(s)
+    s.every_rank(renderer.hit_an_exception("Scheduler", "RuntimeError: boom"))
+    s.sigquit()
+    s.log("Dumping requests before crash. self.crash_dump_folder='/dumps'")
+    s.log("Dumped 1 finished and 2 unfinished requests before crash to /dumps/a/crash_dump_2026-03-01_10-00-33.pkl")
+    return Ending(confidence=("proven",))
+
+
+@story("scheduler-crash", "0.5.10", "0.5.23")
+def crashed_and_counted_differently_by_the_dump(s: Server) -> Ending:
+    """One of the open ones was not in flight any more: which, nothing says."""
+    running(s)
+    s.every_rank(renderer.hit_an_exception("Scheduler", "RuntimeError: boom"))
+    s.sigquit()
+    s.log("Dumped 1 finished and 1 unfinished requests before crash to /dumps/a/crash_dump_2026-03-01_10-00-33.pkl")
+    return Ending(confidence=LIKELY)
+
+
 @story("server-shutdown", "0.4.7", "0.4.9", "0.5.10", "0.5.23")
 def shut_down_by_force(s: Server) -> Ending:
     running(s)

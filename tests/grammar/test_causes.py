@@ -148,7 +148,9 @@ HAPPENINGS: list[tuple[str, Callable[[Server], None], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(
-    ("cause", "happen", "release"), [(c, h, r) for c, h, rs in HAPPENINGS for r in rs], ids=lambda x: getattr(x, "__name__", x)
+    ("cause", "happen", "release"),
+    [(c, h, r) for c, h, rs in HAPPENINGS for r in rs],
+    ids=lambda one: getattr(one, "__name__", one),
 )
 def test_a_happening_is_reported(cause: str, happen: Callable[[Server], None], release: str) -> None:
     server = Server(release)
