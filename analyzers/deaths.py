@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from sglang_lifecycle.analyzers import killed
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause
 from sglang_lifecycle.analyzers.incident import Incident
@@ -59,6 +60,8 @@ def death(scene: Scene) -> Death | None:
         return _sigquit(scene, *quit_)
     if term is not None:
         return Death("server-shutdown", term[0], "the server got SIGTERM and drained", [term[1]])
+    if scene.life.killed:
+        return Death("process-killed", len(scene.life.facts), killed.summary(scene.life), scene.life.killed)
     return None
 
 
@@ -128,7 +131,10 @@ def _exited(scene: Scene, order: int, fact: Fact, term: tuple[int, Fact] | None)
         return Death("server-shutdown", term[0], "the server got SIGTERM", [term[1], fact])
     signal = _SIGNALS.get(code if isinstance(code, int) else 0)
     text = f"{name} ended by {signal}" if signal else f"{name} exited with code {code}"
-    return Death("process-killed", order, text, [fact])
+    found = Death("process-killed", order, text, [fact])
+    if code in (-9, 137) and scene.life.killed:
+        found.chain.append(Cause("process-killed", killed.summary(scene.life), scene.life.killed))
+    return found
 
 
 def _sigquit(scene: Scene, order: int, fact: Fact) -> Death:

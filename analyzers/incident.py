@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sglang_lifecycle.analyzers import attempts, fingerprint, lives, responses
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.fingerprint import Release
+from sglang_lifecycle.analyzers.killed import assign
 from sglang_lifecycle.analyzers.lives import Life
 from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Call, Scene
 from sglang_lifecycle.parsers.evidence import Event, Evidence
@@ -26,6 +27,10 @@ CALLS = {
 """The HTTP calls that matter to a request's life, by the beginning of their path."""
 
 
+OUTSIDE = frozenset(e for e in Event if e.startswith(("gateway.", "platform.", "trace.")))
+"""Facts that come from outside a server."""
+
+
 class Incident:
     """Everything that a set of logs says, ready to be asked."""
 
@@ -33,7 +38,11 @@ class Incident:
         """`version`: the SGLang release, where the user knows better than the fingerprint."""
         self.evidence = evidence
         told = fingerprint.told(version) if version else None
-        self.scenes = [self._scene(life, told) for life in lives.lives(evidence.facts)]
+        inside = [f for f in evidence.facts if f.event not in OUTSIDE]
+        self.outside = [f for f in evidence.facts if f.event in OUTSIDE]
+        """What gateways, platforms and traces say: they are no server's own words."""
+        self.scenes = [self._scene(life, told) for life in lives.lives(inside)]
+        assign(self.outside, [scene.life for scene in self.scenes])
         for scene in self.scenes:
             scene.others = [s for s in self.scenes if s is not scene]
         self.by_rid: dict[str, list[tuple[Scene, Attempt]]] = {}

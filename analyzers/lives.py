@@ -28,6 +28,8 @@ class Life:
     facts: list[Fact] = field(default_factory=list)
     restarted: bool = False
     """Another life of the same server follows."""
+    killed: list[Fact] = field(default_factory=list)
+    """What the host, its kernel or an orchestrator says of its end."""
     _by_event: dict[Event, list[Fact]] = field(default_factory=dict, repr=False)
 
     @property
@@ -51,7 +53,8 @@ class Life:
     @property
     def args(self) -> dict[str, object]:
         """The server arguments that were read."""
-        return next((f.detail["args"] for f in self.of(Event.SERVER_ARGS, Event.SERVER_DUMPED) if "args" in f.detail), {})
+        told = self.of(Event.SERVER_ARGS, Event.SERVER_DUMPED)
+        return next((f.detail["args"] for f in told if "args" in f.detail), {})
 
 
 def lives(facts: Sequence[Fact]) -> list[Life]:

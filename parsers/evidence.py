@@ -73,6 +73,13 @@ class Event(StrEnum):
     PROCESS_FATAL = "process.fatal"  # died inside native code
     PROCESS_SIGQUIT = "process.sigquit"
     PROCESS_TREE_KILLED = "process.tree_killed"
+    PLATFORM_ENDED = "platform.ended"  # the host, its kernel or an orchestrator on the end of a process
+    PLATFORM_NOTED = "platform.noted"
+    GATEWAY_RECEIVED = "gateway.received"
+    GATEWAY_ANSWERED = "gateway.answered"
+    GATEWAY_REFUSED = "gateway.refused"  # before any server was asked
+    GATEWAY_FAILED = "gateway.failed"
+    TRACE_SPAN = "trace.span"
     WATCHDOG_DUMPED = "watchdog.dumped"
     WATCHDOG_FIRED = "watchdog.fired"
 

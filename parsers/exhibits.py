@@ -6,15 +6,14 @@ each, into a temporary copy. From there on it is like a log: a fact has its line
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from sglang_lifecycle.parsers import pickles
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
 from sglang_lifecycle.parsers.spool import Budget
 
@@ -26,27 +25,25 @@ class Unreadable(Exception):
     """A file that is no such exhibit after all, or one that can't be read; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of exhibit. `module` has `rows(path) -> Iterator[Row]`, which may raise `Unreadable` and OSError."""
-
-    name: str
-    looks: Callable[[bytes], bool]
-    module: str
-
-
-KINDS = (Kind("dump", pickles.is_pickle, "dumps"),)
+KINDS = {
+    "dumps": re.compile(rb"\x80[\x02-\x05]", re.DOTALL),  # a pickle of the protocols that SGLang writes
+    "platform": re.compile(
+        rb"Name:[ \t]+\S+\r?\nNamespace:[ \t]+\S"
+        rb"|(?:NAMESPACE +)?LAST SEEN +(?:FIRST SEEN +)?(?:COUNT +)?(?:NAME +)?(?:KIND +)?TYPE +REASON +"
+    ),
+    "traces": re.compile(rb'\s*\{\s*"(?:resourceSpans"\s*:|data"\s*:\s*\[\s*\{\s*"traceID"\s*:)'),
+}
+"""How the kinds of exhibits begin. The module of that name has `rows(path)`, which may raise `Unreadable`, OSError."""
 
 
 def kind(head: bytes) -> str | None:
     """The kind of exhibit that a file beginning with `head` is."""
-    return next((each.name for each in KINDS if each.looks(head)), None)
+    return next((name for name, begins in KINDS.items() if begins.match(head)), None)
 
 
 def lines(name: str, path: Path) -> Iterator[bytes]:
     """The facts of an exhibit of a kind, as lines. Raises `Unreadable`, `Refused`, OSError."""
-    chosen = next(each for each in KINDS if each.name == name)
-    rows: Callable[[Path], Iterator[Row]] = import_module(f"sglang_lifecycle.parsers.{chosen.module}").rows
+    rows: Callable[[Path], Iterator[Row]] = import_module(f"sglang_lifecycle.parsers.{name}").rows
     budget = Budget(path.stat().st_size)
     for row in rows(path):
         line = orjson.dumps(row) + b"\n"

@@ -27,9 +27,6 @@ MAX_TEXT = 1 << 16
 MAX_NUMBERS = 64
 """Of a longer list of numbers only so many are kept, and how many there were: token ids are payload."""
 
-_MAGIC = 0x80
-_PROTOCOLS = range(2, 6)
-
 
 class PickleError(ValueError):
     """A file that is no pickle, or one that asks for more than it is given; the text says which."""
@@ -63,11 +60,6 @@ class Pickle:
 
     values: list[Any]
     damage: str | None = None
-
-
-def is_pickle(head: bytes) -> bool:
-    """Whether a file that begins like this is a pickle of protocol 2 to 5, all that SGLang writes."""
-    return len(head) > 2 and head[0] == _MAGIC and head[1] in _PROTOCOLS
 
 
 def load(path: Path) -> Pickle:

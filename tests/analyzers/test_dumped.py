@@ -130,6 +130,6 @@ def test_an_entry_of_another_time_is_not_of_this_attempt() -> None:
 
 
 def test_facts_of_a_dump_survive_their_lines() -> None:
-    rows = [orjson.loads(line) for line in exhibits.lines("dump", _dump(KILLED))]
+    rows = [orjson.loads(line) for line in exhibits.lines("dumps", _dump(KILLED))]
     assert len(rows) == 8
     assert all(row["event"] in ("server.dumped", "request.dumped") for row in rows)

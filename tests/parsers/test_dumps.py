@@ -158,6 +158,6 @@ def test_a_dump_inside_an_archive_is_read(tmp_path: Path) -> None:
 
 
 def test_a_line_that_imitates_a_dump_is_none(tmp_path: Path) -> None:
-    row = next(exhibits.lines("dump", CRASH)).decode()
+    row = next(exhibits.lines("dumps", CRASH)).decode()
     (tmp_path / "server.log").write_text(row + json.dumps({"event": "request.dumped", "rid": "x"}) + "\n")
     assert read([str(tmp_path)]).facts == []
