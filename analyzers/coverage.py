@@ -10,19 +10,11 @@ from statistics import median, mode
 
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.coverage_models import Coverage, Gap, LifeCoverage, Offset, RequestLog, Switch
 from sglang_lifecycle.analyzers.explain import timestamp
 from sglang_lifecycle.analyzers.incident import Incident, Scene
 from sglang_lifecycle.analyzers.questions import open_questions
-from sglang_lifecycle.analyzers.verdict import (
-    Coverage,
-    Gap,
-    InputReport,
-    LifeCoverage,
-    Offset,
-    RequestLog,
-    Switch,
-    Version,
-)
+from sglang_lifecycle.analyzers.verdict import InputReport, Version
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 GAP_LEAST = 15.0

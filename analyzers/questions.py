@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from sglang_lifecycle.analyzers.coverage_models import LifeCoverage, OpenQuestion, Remedy
 from sglang_lifecycle.analyzers.fingerprint import Release
-from sglang_lifecycle.analyzers.verdict import LifeCoverage, OpenQuestion, Remedy
 from sglang_lifecycle.analyzers.versions import RELEASES
 
 

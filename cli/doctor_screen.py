@@ -9,7 +9,15 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from sglang_lifecycle.analyzers.verdict import Coverage, Gap, LifeCoverage, Offset, OpenQuestion, RequestLog, Switch
+from sglang_lifecycle.analyzers.coverage_models import (
+    Coverage,
+    Gap,
+    LifeCoverage,
+    Offset,
+    OpenQuestion,
+    RequestLog,
+    Switch,
+)
 from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, TITLE, grid, plain, section, title
 from sglang_lifecycle.cli.text import clean, count, listed, seconds, shorten, size

@@ -47,8 +47,9 @@ def _schema(name: Name) -> dict[str, Any]:
         from sglang_lifecycle.cli.columns import evidence, requests
 
         return _DRAFT | (requests() if name is Name.REQUESTS else evidence())
+    from sglang_lifecycle.analyzers.coverage_models import Coverage
     from sglang_lifecycle.analyzers.replay_models import ReplayRun
-    from sglang_lifecycle.analyzers.verdict import Audit, AuditRecord, Coverage, Sessions, SessionTree, Verdict
+    from sglang_lifecycle.analyzers.verdict import Audit, AuditRecord, Sessions, SessionTree, Verdict
 
     models: dict[Name, type[BaseModel]] = {
         Name.EXPLAIN: Verdict,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sglang_lifecycle.analyzers.coverage import coverage
+from sglang_lifecycle.analyzers.coverage_models import Coverage
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.questions import catalogue, open_questions
-from sglang_lifecycle.analyzers.verdict import Coverage
 from sglang_lifecycle.analyzers.versions import RELEASES, key
 from sglang_lifecycle.parsers.log import read
 

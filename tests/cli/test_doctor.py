@@ -11,7 +11,15 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from sglang_lifecycle.analyzers.coverage import coverage
-from sglang_lifecycle.analyzers.verdict import Coverage, Gap, LifeCoverage, Offset, OpenQuestion, Remedy, RequestLog
+from sglang_lifecycle.analyzers.coverage_models import (
+    Coverage,
+    Gap,
+    LifeCoverage,
+    Offset,
+    OpenQuestion,
+    Remedy,
+    RequestLog,
+)
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.cli.doctor_screen import screen
 from sglang_lifecycle.cli.output import render
