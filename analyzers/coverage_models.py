@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from sglang_lifecycle.analyzers.verdict import InputReport, Version, _Model
+from sglang_lifecycle.analyzers.verdict import InputReport, Version
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
 
 Switch = Literal["on", "unseen", "off", "unknown"]
 """`unseen`: turned on, and yet nothing of it is in these logs."""
