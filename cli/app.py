@@ -53,7 +53,9 @@ app.add_typer(replay.app, name="replay")
 
 def _version(asked: bool) -> None:
     if asked:
-        write(f"lifecycle {__version__}")
+        from sglang_lifecycle.analyzers.versions import RELEASES
+
+        write(f"lifecycle {__version__}, for SGLang up to {RELEASES[-1]}")
         raise typer.Exit
 
 

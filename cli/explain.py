@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sglang_lifecycle.cli import completion
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
 from sglang_lifecycle.cli.formats import VerdictFormat, dumped, verdict_markdown
 from sglang_lifecycle.cli.inputs import Window, quoted, request, status
@@ -40,9 +41,17 @@ MATCHES = 20
 
 
 def command(
-    rid: Annotated[str, typer.Argument(metavar="RID", help="The request id, or a beginning that only it has.")],
+    rid: Annotated[
+        str,
+        typer.Argument(
+            metavar="RID", help="The request id, or a beginning that only it has.", autocompletion=completion.rids
+        ),
+    ],
     paths: Paths,
-    rids: Annotated[list[str] | None, typer.Option("--rid", metavar="RID", help="One more request id.")] = None,
+    rids: Annotated[
+        list[str] | None,
+        typer.Option("--rid", metavar="RID", help="One more request id.", autocompletion=completion.rids),
+    ] = None,
     json: Json = False,
     format: Annotated[
         VerdictFormat, typer.Option("--format", help="What to print; markdown is for pasting.")

@@ -15,6 +15,7 @@ import pytest
 
 from sglang_lifecycle import __version__
 from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine, ServerEvent, Verdict
+from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
 
@@ -319,7 +320,11 @@ class TestEnds:
 
     def test_version(self) -> None:
         result = run("--version")
-        assert (result.returncode, result.stdout, result.stderr) == (0, f"lifecycle {__version__}\n", "")
+        assert (result.returncode, result.stdout, result.stderr) == (
+            0,
+            f"lifecycle {__version__}, for SGLang up to {RELEASES[-1]}\n",
+            "",
+        )
 
     def test_help_names_the_exit_codes(self) -> None:
         result = run("-h")
