@@ -164,8 +164,9 @@ def _closing(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
 
 
 def _parent(scene: Scene, attempt: Attempt) -> Attempt | None:
-    turns = [a for a in scene.sessions.get(attempt.session_id or "", ()) if a.rid == attempt.parent_rid]
-    earlier = [a for a in turns if a.order < attempt.order]
+    """The newest attempt of the rid that a turn refers to, in its session and before it."""
+    turns = scene.by_rid.get(attempt.parent_rid or "", ())
+    earlier = [a for a in turns if a.session_id == attempt.session_id and a.order < attempt.order]
     return earlier[-1] if earlier else None
 
 

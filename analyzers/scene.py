@@ -83,17 +83,23 @@ class Scene:
         return any(f.detail.get("worker") for f in self.life.facts)
 
     @cached_property
+    def _answers(self) -> list[int]:
+        """The places of the HTTP 200s that no attempt explains."""
+        return [o for o, f in self.responses.unclaimed if f.detail.get("http_status") == 200]
+
+    @property
     def last_answer(self) -> int:
         """The place of the last HTTP 200 that no attempt explains; -1 where there is none."""
-        return max((o for o, f in self.responses.unclaimed if f.detail.get("http_status") == 200), default=-1)
+        return self._answers[-1] if self._answers else -1
 
     @cached_property
     def hides_finishes(self) -> bool:
         """Whether `Finish` lines are held back (SGLANG_LOG_REQUEST_EXCEEDED_MS, 0.5.7 on).
 
-        Shown by a native request without a stream that has none although an HTTP 200 was written for it.
+        Shown by native requests without a stream that have none although an HTTP 200 was written for them. One such
+        answer may be a stream's that was matched to another request; the filter hides more.
         """
-        return any(
+        return len(self._answers) > 1 and any(
             a.finish is None and a.stream is False and not a.facts and not a.errors and a.access is None
             and (a.received is None or (a.received.detail.get("n") or 1) == 1) and self.last_answer > a.order
             for a in self.attempts

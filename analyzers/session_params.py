@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
-from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Fact
 
 
@@ -28,15 +30,31 @@ def describe(attempt: Attempt) -> tuple[str, list[Fact]]:
     ]
 
 
-def ancestors(scene: Scene, attempt: Attempt) -> list[str]:
+def ancestors(scene: Scene, attempt: Attempt) -> Iterator[str]:
     """The rids above an attempt in its session's tree, nearest first."""
-    turns = {a.rid: a for a in scene.sessions.get(attempt.session_id or "", ())}
-    found: list[str] = []
+    turns = _turns(scene)
+    seen: set[str] = set()
     parent = attempt.parent_rid
-    while parent is not None and parent not in found:
-        found.append(parent)
-        above = turns.get(parent)
+    while parent is not None and parent not in seen:
+        seen.add(parent)
+        yield parent
+        above = turns.get((attempt.session_id, parent))
         parent = above.parent_rid if above is not None else None
+
+
+@per_scene
+def _turns(scene: Scene) -> dict[tuple[str | None, str], Attempt]:
+    """The newest attempt of each rid of each session."""
+    return {(a.session_id, a.rid): a for turns in scene.sessions.values() for a in turns}
+
+
+@per_scene
+def _replacing(scene: Scene) -> dict[tuple[str | None, str], list[Attempt]]:
+    """The attempts that replace, by their session and the rid that they name."""
+    found: dict[tuple[str | None, str], list[Attempt]] = {}
+    for turn in (a for turns in scene.sessions.values() for a in turns):
+        if turn.received is not None and turn.received.detail.get("replace") and turn.parent_rid is not None:
+            found.setdefault((turn.session_id, turn.parent_rid), []).append(turn)
     return found
 
 
@@ -58,31 +76,31 @@ def replaced(scene: Scene, attempt: Attempt) -> Finding | None:
     """
     if attempt.session_id is None or attempt.finish_order is None or attempt.finish is None:
         return None
-    above = ancestors(scene, attempt)
-    for newer in scene.sessions[attempt.session_id]:
-        record = newer.received
-        if newer is attempt or record is None or not record.detail.get("replace"):
-            continue
-        if not attempt.order < newer.order < attempt.finish_order or newer.parent_rid is None:
-            continue
-        if newer.parent_rid == attempt.rid:
-            cause, how = "session-replaced", "replaces it"
-        elif newer.parent_rid in above:
-            cause, how = "session-branch-cleared", f"replaces {newer.parent_rid!r} above it, which clears its branch"
-        else:
-            continue
-        start, end = newer.received_at, attempt.ended_at
-        near = scene.calls_between("abort", (start or 0.0) - 0.5, (end or 0.0) + 1.0) if start and end else []
-        finding = Finding(
-            cause,
-            "likely" if near or not scene.sees_access or not _prompt(newer, attempt) else "proven",
-            f"Cut by its own session: {newer.rid!r} {how}.",
-            [record, attempt.finish],
-        )
-        finding.chain.append(Cause(cause, f"{newer.rid!r} arrived with replace", [record], rid=newer.rid))
-        if near:
-            finding.candidates.append(("explicit-abort", "the caller's log of /abort_request"))
-        else:
-            finding.ruled_out.append(Cause("explicit-abort", "no abort call stands between the replace and the end"))
-        return finding
+    for named in (attempt.rid, *ancestors(scene, attempt)):
+        for newer in _replacing(scene).get((attempt.session_id, named), ()):
+            if newer is not attempt and attempt.order < newer.order < attempt.finish_order:
+                return _cut_by(scene, attempt, attempt.finish, newer, named)
     return None
+
+
+def _cut_by(scene: Scene, attempt: Attempt, finish: Fact, newer: Attempt, named: str) -> Finding:
+    """The finding that a newer turn, which names `named`, cut an attempt."""
+    if named == attempt.rid:
+        cause, how = "session-replaced", "replaces it"
+    else:
+        cause, how = "session-branch-cleared", f"replaces {named!r} above it, which clears its branch"
+    records = [newer.received] if newer.received is not None else []
+    start, end = newer.received_at, attempt.ended_at
+    near = scene.calls_between("abort", (start or 0.0) - 0.5, (end or 0.0) + 1.0) if start and end else []
+    finding = Finding(
+        cause,
+        "likely" if near or not scene.sees_access or not _prompt(newer, attempt) else "proven",
+        f"Cut by its own session: {newer.rid!r} {how}.",
+        [*records, finish],
+    )
+    finding.chain.append(Cause(cause, f"{newer.rid!r} arrived with replace", records, rid=newer.rid))
+    if near:
+        finding.candidates.append(("explicit-abort", "the caller's log of /abort_request"))
+    else:
+        finding.ruled_out.append(Cause("explicit-abort", "no abort call stands between the replace and the end"))
+    return finding
