@@ -1,10 +1,14 @@
-"""What the README shows is what the command does, and its tables are those of the code."""
+"""What the README shows is what the command does, and its tables are those of the code.
+
+Run as a program, this brings the README's examples and its table of causes up to date.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +92,21 @@ def test_constraints_pin_exactly_and_name_no_place() -> None:
     assert {"orjson", "polars", "pydantic", "rich", "typer", "pytest", "ruff", "mypy"} <= {
         line.partition("==")[0] for line in lines
     }
+
+
+def refresh() -> None:
+    """Put into the README what the command prints and what the catalogue holds."""
+    text = README
+    for block in blocks("console"):
+        command = block.partition("\n")[0]
+        if command.startswith("$ lifecycle "):
+            arguments = [sys.executable, "-m", "sglang_lifecycle", *shlex.split(command)[2:]]
+            printed = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+            text = text.replace(block, f"{command}\n{printed}")
+    old = re.search(r"^\| cause \|.*?(?=\n\n)", text, re.MULTILINE | re.DOTALL)
+    assert old is not None
+    (ROOT / "README.md").write_text(text.replace(old[0], causes_table()), "utf-8")
+
+
+if __name__ == "__main__":
+    refresh()
