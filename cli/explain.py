@@ -44,7 +44,9 @@ def command(
     rid: Annotated[
         str,
         typer.Argument(
-            metavar="RID", help="The request id, or a beginning that only it has.", autocompletion=completion.rids
+            metavar="RID",
+            help="The request id, its beginning, or an outer id: a gateway's, x-request-id, trace or bootstrap room.",
+            autocompletion=completion.rids,
         ),
     ],
     paths: Paths,
@@ -70,6 +72,7 @@ def command(
     question = request(paths, since, until, tz, display_tz, sglang_version)
 
     from sglang_lifecycle.analyzers.explain import explain
+    from sglang_lifecycle.analyzers.identities import at_gateway, identify
     from sglang_lifecycle.analyzers.incident import Incident
 
     evidence = question.read()
@@ -77,12 +80,14 @@ def command(
     incident = Incident(evidence, question.version)
     verdicts = []
     for text in asked:
-        match = _match(incident, evidence, text, window)
-        verdict = explain(incident, match, window.since, window.until)
-        if verdict.status != "not-found":
-            verdict = verdict.model_copy(update={"matched_by": "rid" if match == text else "prefix"})
-            _warn_outside(verdict, window, question.clock)
-        verdicts.append(verdict)
+        matched = identify(incident, text)
+        for match in matched.rids if matched is not None else [_match(incident, evidence, text, window)]:
+            verdict = explain(incident, match, window.since, window.until)
+            if verdict.status != "not-found":
+                by = matched.by if matched is not None else "rid" if match == text else "prefix"
+                verdict = verdict.model_copy(update={"matched_by": by})
+                _warn_outside(verdict, window, question.clock)
+            verdicts.append(at_gateway(incident, verdict))
 
     found = [verdict for verdict in verdicts if verdict.status != "not-found"]
     for verdict in verdicts:

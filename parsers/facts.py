@@ -6,7 +6,7 @@ import re
 from datetime import datetime, tzinfo
 from typing import Any
 
-from sglang_lifecycle.parsers import literals
+from sglang_lifecycle.parsers import gateway, literals
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.patterns import Pattern, table
 from sglang_lifecycle.parsers.requestlog import OPENING, RequestRecord, Size
@@ -220,6 +220,7 @@ def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:
         fact.room = obj["bootstrap_room"]
     if isinstance(obj.get("http_worker_ipc"), str):
         detail["worker"] = True
+    detail.update(gateway.outer_ids(obj.get("headers"), obj.get("external_trace_header")))
     if record.cut:
         detail["cut"] = True
     detail["fields"] = record.fields

@@ -106,3 +106,27 @@ def _record(stamp: str, level: str, fields: dict[str, str], message: str) -> Rec
     if worker:
         detail["worker_url"] = worker
     return Record(stamp, event, detail)
+
+
+_ID_HEADERS = ("x-request-id", "x-correlation-id", "x-trace-id", "request-id")  # those that a gateway takes its id from
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def outer_ids(headers: Any, trace_header: Any) -> dict[str, str]:
+    """The ids under which those in front of a server know a request, as its request log has them.
+
+    `headers` are those of SGLANG_LOG_REQUEST_HEADERS (0.5.9 on), `trace_header` is W3C's `traceparent` (0.5.7 on).
+    """
+    found: dict[str, str] = {}
+    if not headers and not trace_header:
+        return found
+    for holder in (headers, trace_header):
+        if not isinstance(holder, dict):
+            continue
+        texts = {str(name).lower(): value for name, value in holder.items() if isinstance(value, str)}
+        request_id = next((texts[name] for name in _ID_HEADERS if texts.get(name)), None)
+        if request_id is not None:
+            found.setdefault("request_id", request_id[:1000])
+        if match := _TRACEPARENT.fullmatch(texts.get("traceparent", "")):
+            found.setdefault("trace_id", match[1])
+    return found

@@ -35,7 +35,8 @@ _CUT_JSON = re.compile(
 
 OBJ_FIELDS = frozenset(
     "rid stream session_params session_id session session_rid sampling_params priority bootstrap_room background "
-    "text input_ids lora_path http_worker_ipc routed_dp_rank data_parallel_rank n user model".split()
+    "text input_ids lora_path http_worker_ipc routed_dp_rank data_parallel_rank n user model "
+    "external_trace_header headers".split()
 )
 STRANGERS = ("session_params", "session", "session_id", "session_rid", "model", "user", "lora_path", "schemas")
 """Fields whose texts SGLang prints unescaped in some other line."""
@@ -200,6 +201,8 @@ def _read_json(message: str) -> RequestRecord | None:
         record.obj["input_ids"] = Size(len(ids)) if known else None
     if "sampling_params" in record.obj:
         _note_sampling(record, record.obj["sampling_params"])
+    if isinstance(data.get("headers"), dict):
+        record.obj["headers"] = data["headers"]
     names = list(obj)
     if isinstance(out, dict):
         meta = out.get("meta_info")

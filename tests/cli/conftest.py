@@ -282,6 +282,7 @@ def world(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> World:
         "parsers.quote": {"quote": quote},
         "analyzers.incident": {"Incident": Incident},
         "analyzers.explain": {"explain": world.explain},
+        "analyzers.identities": {"identify": lambda *_: None, "at_gateway": lambda _, verdict: verdict},
         "analyzers.audit": {"audit": world.audited},
     }
     for name, content in contents.items():
