@@ -41,7 +41,7 @@ def spread() -> list[Story]:
     found: dict[tuple[str, str], list[Story]] = {}
     for one in TOLD_RIGHTLY:
         found.setdefault((one.cause, one.name), []).append(one)
-    return [same[index % len(same)] for index, same in enumerate(found.values())]
+    return [same[sum(map(ord, name)) % len(same)] for (_, name), same in found.items()]
 
 
 WRONG: dict[tuple[str, str], str] = {
