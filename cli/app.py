@@ -24,6 +24,7 @@ from sglang_lifecycle.cli import (
     schema,
     selftest,
     sessions,
+    watch,
 )
 from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, error, silence
 from sglang_lifecycle.cli.options import Color, Config, Quiet
@@ -42,6 +43,7 @@ app.command("audit")(audit.command)
 app.command("browse")(browse.command)
 app.command("sessions")(sessions.command)
 app.command("doctor")(doctor.command)
+app.command("watch")(watch.command)
 app.command("ingest")(ingest.command)
 app.command("report")(report.command)
 app.command("causes")(causes.command)
@@ -72,7 +74,7 @@ def _root(
     """Say what truly ended an SGLang request: who did it, at which stage, and the log lines that prove it.
 
     Exit codes: 0 an answer was given, 1 internal error, 2 wrong usage, 3 request not in the inputs,
-    4 a path is missing or unreadable, 5 a threshold of an audit was passed, 130 interrupted.
+    4 a path is missing or unreadable, 5 a threshold of an audit was crossed, 130 interrupted.
     """
     if color is not None:
         # What is said before the sub-command becomes the default of what is said after it.

@@ -48,9 +48,14 @@ def _block(block: Block) -> str:
             marks = (f"{n}." if block.numbered else "-" for n in range(1, len(block.texts) + 1))
             return "\n".join(f"{mark} {inline(text)}" for mark, text in zip(marks, block.texts, strict=True))
         case Grid():
-            return "\n".join(_rows(block))
+            return table(block)
         case _:
             return inline(block)
+
+
+def table(grid: Grid) -> str:
+    """A table, without a line break at its end."""
+    return "\n".join(_rows(grid))
 
 
 def _rows(grid: Grid) -> Iterator[str]:
