@@ -17,13 +17,16 @@ from sglang_lifecycle.parsers.outside import Outside
 from sglang_lifecycle.parsers.patterns import Pattern, table
 from sglang_lifecycle.parsers.prefix import Head, Prefix, zone
 from sglang_lifecycle.parsers.strangers import Strangers
-from sglang_lifecycle.parsers.streams import Log, Reader
+from sglang_lifecycle.parsers.streams import Log
 
 Progress = Callable[[int, int], None]
 
 _RAW_LINES, _RAW_BYTES = 4096, 1 << 20  # how far a record with raw user text may reach before its end is given up
 _TAIL_LINES = 400  # lines of a traceback or dump that are looked at
 _OPEN_LINES = 20  # records after an open-ended text that are tainted at most
+_UNESCAPED = tuple(
+    f'{verb}: obj={kind}ReqInput(text="' for verb in ("Receive", "Finish") for kind in ("Generate", "Embedding")
+)
 _JSON_HEADS = ('{"request_parameters"',)
 
 
@@ -43,6 +46,7 @@ class _Reader:
         self._raw_ended: dict[Pattern, int] = {}  # where in `facts` each pattern with raw user text last seemed to end
         self._seen_fields: set[tuple[str, ...]] = set()
         self._strangers = Strangers()
+        self._arrivals: dict[str, int] = {}  # the lines on which open requests were received
 
     def feed(self, line: Line) -> None:
         """Take the next physical line."""
@@ -58,6 +62,13 @@ class _Reader:
         self._close_tail()
         clock.settle(self.facts)
         return self.facts
+
+    def forget(self, keep: frozenset[int]) -> None:
+        """Let go of all facts but those whose identity is in `keep`; the newest may still be added to and stays."""
+        before = len(self.facts)
+        self.facts = [fact for fact in self.facts[:-1] if id(fact) in keep] + self.facts[-1:]
+        gone = before - len(self.facts)
+        self._raw_ended = {pattern: max(0, index - gone) for pattern, index in self._raw_ended.items()}
 
     def _begin(self, line: Line, may_open: bool = True, tainted: bool = False) -> None:
         if self._echo:
@@ -89,6 +100,9 @@ class _Reader:
                 return
         if head.message.startswith(requestlog.REQUEST_HEADS):
             record = requestlog.read(head.message)
+            if record is not None and record.cut and may_open and head.message.startswith(_UNESCAPED):
+                self._raw = (self.table.unescaped, head, lines)
+                return
             if record is not None:
                 fact = self._blank(lines, head, tainted)
                 self._strangers.remember(lines[0].text, fact)
@@ -166,11 +180,19 @@ class _Reader:
         self._seen_fields.add(fields)
         self._tainting = max(0, self._tainting - 1)
         if not fact.tainted:
-            self._strangers.quote(record.strangers())
+            self._strangers.quote(record.strangers(), self._arrival(record, fact))
         for one in found:
             self._note(one)
             if one.finish_message and "\n" in one.finish_message:
                 self._texts.append(one.finish_message)
+
+    def _arrival(self, record: requestlog.RequestRecord, fact: Fact) -> int | None:
+        """Of a `Finish` the line of its `Receive`: between them its texts may have been printed."""
+        rids = record.rid if isinstance(record.rid, list) else [record.rid]
+        if record.event != "request.finished":
+            self._arrivals.update((rid, fact.line) for rid in rids if rid)
+            return None
+        return self._arrivals.pop(rids[0], None) if rids[0] else None
 
     def _continuation(self, line: Line) -> None:
         if self._tail is not None and len(self._tail[1]) < _TAIL_LINES:
@@ -195,6 +217,10 @@ class _Reader:
             texts = [head.message, *(held.text for held in lines[1:])]
             message = "".join(a + b.ending for a, b in zip(texts, lines, strict=True)).removesuffix(line.ending)
             found = self.table.find(message)
+            if pattern is self.table.unescaped:
+                self._raw = None  # a prompt of many lines, unescaped: nothing in it can be told from what it imitates
+                self.source.unknown += len(lines)
+                return
             if found is not None:
                 self._raw = None
                 fact = facts.from_pattern(*found, self._blank(lines, head, tainted=True))
@@ -254,7 +280,7 @@ def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | No
             evidence.facts.extend(found)
             done += one.size
             continue
-        log = Log(one, given, _reader)
+        log = Log(one, given, reader)
         try:
             log.read(partial(_report, progress, done, total) if progress is not None else None)
         except OSError as error:
@@ -271,7 +297,8 @@ def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | No
     return evidence
 
 
-def _reader(source: Source, zone_of_log: tzinfo) -> Reader:
+def reader(source: Source, zone_of_log: tzinfo) -> Outside:
+    """A reader of one stream of lines."""
     prefix = Prefix(zone_of_log)
     return Outside(_Reader(source, prefix), prefix)
 

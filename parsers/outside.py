@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from sglang_lifecycle.parsers import gateway
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
@@ -61,10 +61,19 @@ _DMESG = re.compile(r"(?:<\d+>)?\[ *(?:\d+\.\d+|\w{3} (?P<ctime>\w{3} +\d+ \d\d:
 _NUMBERS = ("pid", "exit_code")
 
 
+class Records(Reader, Protocol):
+    """A reader of a server's own lines."""
+
+    facts: list[Fact]
+
+    def forget(self, keep: frozenset[int]) -> None:
+        """Let go of all facts but those whose identity is in `keep`."""
+
+
 class Outside:
     """Takes the lines of a stream, keeps those of a gateway or a platform, and hands on the others."""
 
-    def __init__(self, inner: Reader, prefix: Prefix) -> None:
+    def __init__(self, inner: Records, prefix: Prefix) -> None:
         self.source: Source = inner.source
         self._inner, self._prefix = inner, prefix
         self._found: list[Fact] = []
@@ -78,6 +87,18 @@ class Outside:
         """The facts of the stream."""
         own = self._inner.finish()
         return self._found + own
+
+    @property
+    def facts(self) -> list[Fact]:
+        """The facts so far, in the order of their lines; their times may still be open."""
+        return self._found + self._inner.facts
+
+    def forget(self, keep: frozenset[int]) -> None:
+        """Let go of all facts but those whose identity is in `keep`."""
+        kept = [fact for fact in self._found if id(fact) in keep]
+        self.source.recognised -= len(self._found) - len(kept)
+        self._found = kept
+        self._inner.forget(keep)
 
     def _take(self, line: Line) -> bool:
         fact = self._gateway(line) or self._notice(line)

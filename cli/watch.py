@@ -1,0 +1,124 @@
+"""`lifecycle watch`: each interruption as it happens."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError, error
+from sglang_lifecycle.cli.inputs import request
+from sglang_lifecycle.cli.options import Color, DisplayZone, SGLangVersion, Zone
+from sglang_lifecycle.cli.output import write
+from sglang_lifecycle.cli.text import clean
+
+if TYPE_CHECKING:
+    from sglang_lifecycle.analyzers.watching import News
+    from sglang_lifecycle.cli.times import Clock
+
+EVERY = 1.0
+"""Seconds between two looks at what is new."""
+
+IDLE = 4.0
+"""How many times as long as a look takes is waited before the next one."""
+
+
+class WatchFormat(StrEnum):
+    """What a change is printed as."""
+
+    TEXT = "text"
+    NDJSON = "ndjson"
+
+
+def command(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Log files that grow; - is stdin.")],
+    format: Annotated[WatchFormat, typer.Option("--format", help="Lines for people, or JSON.")] = WatchFormat.TEXT,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Print what the files already hold, too; of stdin it always is.")
+    ] = False,
+    tz: Zone = None,
+    display_tz: DisplayZone = None,
+    sglang_version: SGLangVersion = None,
+    color: Color = None,
+) -> ExitCode:
+    """Print each interruption as it happens with its verdict, and again when later lines change it.
+
+    Files are followed when they are rotated (renamed or truncated). Ctrl-C ends it; so does the end of stdin.
+    """
+    question = request(paths, None, None, tz, display_tz, sglang_version)
+    files = _files(paths)
+
+    from sglang_lifecycle.analyzers.watching import Watch, kept
+    from sglang_lifecycle.parsers.following import Followed
+    from sglang_lifecycle.parsers.prefix import zone
+
+    watch, followed = Watch(question.version), Followed(files, zone(tz))
+    pause, silent = EVERY, not from_start and "-" not in files
+    try:
+        while not followed.ended:
+            came = followed.wait(pause)
+            if came or followed.ended or silent:
+                began = time.monotonic()
+                facts = followed.facts()
+                behind = not followed.caught_up
+                if not (silent and behind):
+                    for news in watch.news(facts):
+                        if not silent:
+                            write(_json(news) if format is WatchFormat.NDJSON else _text(news, question.clock))
+                silent = silent and behind
+                followed.forget(kept(facts))
+                pause = max(EVERY, IDLE * (time.monotonic() - began))
+    finally:
+        followed.stop()
+    for problem in followed.failed:
+        error(problem)
+    return ExitCode.UNREADABLE if followed.failed else ExitCode.OK
+
+
+def _files(paths: list[str]) -> list[str]:
+    """The files to follow: those of a folder are those that it holds now. Raises `LifecycleError`."""
+    from pathlib import Path
+
+    found: list[str] = []
+    for name in paths:
+        path = Path(name)
+        if name != "-" and not path.exists():
+            raise LifecycleError(ExitCode.UNREADABLE, f"{name}: no such file or folder")
+        if name != "-" and path.is_dir():
+            found += sorted(str(each) for each in path.rglob("*") if each.is_file())
+        else:
+            found.append(name)
+    if not found:
+        raise UsageError("nothing to watch: the folder is empty")
+    return list(dict.fromkeys(found))
+
+
+def _json(news: News) -> str:
+    """One object: `kind` is `request` or `server`; a request's has the verdict's fields, without the lines."""
+    import orjson
+
+    if news.verdict is not None:
+        data = news.verdict.model_dump(by_alias=True, exclude={"evidence", "steps", "replay"})
+        row = {"kind": "request", "update": news.update, **data}
+    else:
+        assert news.happening is not None
+        from sglang_lifecycle.analyzers.explain import timestamp
+
+        one = news.happening
+        row = {"kind": "server", "update": False, "cause": one.cause, "at": timestamp(one.at), "summary": one.summary}
+    return orjson.dumps(row).decode()
+
+
+def _text(news: News, clock: Clock) -> str:
+    if news.verdict is None:
+        assert news.happening is not None
+        return clean(f"{clock.full(news.happening.at)}  server  {news.happening.cause}: {news.happening.summary}")
+    verdict = news.verdict
+    at = clock.full(verdict.times.ended or verdict.times.received)
+    what = verdict.cause
+    if verdict.cause == "not-established":
+        what += f" ({' or '.join(c.cause for c in verdict.candidates[:3])})"
+    mark = "now  " if news.update else ""
+    return clean(f"{at}  {verdict.rid}  {mark}{what}, {verdict.confidence}: {verdict.summary}")

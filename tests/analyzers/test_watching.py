@@ -1,0 +1,87 @@
+"""Watching: in the end the same is said as of the whole log, each thing once, and old facts are let go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC
+from typing import Any
+
+import pytest
+
+from sglang_lifecycle.analyzers import watching
+from sglang_lifecycle.analyzers.watching import News, Watch, kept
+from sglang_lifecycle.parsers import clock
+from sglang_lifecycle.parsers.evidence import Event, Fact, Source
+from sglang_lifecycle.parsers.lines import Forward
+from sglang_lifecycle.parsers.log import reader
+
+PLAIN = ["0.5.23/s06_abort", "0.5.23/s11a_kill9_scheduler", "0.5.23/s14_timeout_prefix", "0.5.18/s16_stuck_session"]
+
+
+def _watched(scenario: Any, steps: int) -> Iterator[News]:
+    """What is said of a recorded log that is written in so many steps."""
+    watch, source = Watch(), reader(Source(str(scenario.server_log)), UTC)
+    with scenario.server_log.open("rb") as file:
+        every = list(Forward(file))
+    size = max(1, len(every) // steps)
+    for start in range(0, len(every), size):
+        for line in every[start : start + size]:
+            source.feed(line)
+        facts = source.facts
+        clock.settle(facts)
+        yield from watch.news(facts)
+        source.forget(kept(facts))
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("steps", [1, 7])
+def test_in_the_end_it_says_what_an_audit_says(name: str, steps: int, recorded: Any) -> None:
+    scenario = recorded(name)
+    said = {n.verdict.rid: n.verdict for n in _watched(scenario, steps) if n.verdict is not None}
+    wanted = {rid: row for rid, row in scenario.rows.items() if row.status == "interrupted" and not row.synthetic}
+    assert {r: v.cause for r, v in said.items() if v.status == "interrupted"} == {r: w.cause for r, w in wanted.items()}
+    assert {r: v.confidence for r, v in said.items() if r in wanted} == {r: w.confidence for r, w in wanted.items()}
+
+
+def test_each_thing_is_said_once(recorded: Any) -> None:
+    news = list(_watched(recorded("0.5.23/s11a_kill9_scheduler"), 200))
+    said = [(n.verdict.rid, n.verdict.cause, n.verdict.confidence) for n in news if n.verdict is not None]
+    assert len(said) == len(set(said))
+    happened = [n.happening.cause for n in news if n.happening is not None]
+    assert happened.count("process-killed") == 1
+
+
+def test_a_change_is_an_update(recorded: Any) -> None:
+    seen: set[str] = set()
+    for each in _watched(recorded("0.5.23/s06_abort"), 300):
+        if each.verdict is not None:
+            assert each.update == (each.verdict.rid in seen)
+            seen.add(each.verdict.rid)
+
+
+def _fact(event: Event, at: float | None, rid: str | None = None) -> Fact:
+    return Fact(event, "x", 1, 0, 1, at=at, at_error=0.0, at_from="own", rid=rid)
+
+
+def test_what_is_over_is_let_go() -> None:
+    facts = [
+        _fact(Event.SERVER_ARGS, 0.0),
+        _fact(Event.BATCH_DECODE, 0.0),
+        _fact(Event.REQUEST_RECEIVED, 0.0, "done"),
+        _fact(Event.REQUEST_RECEIVED, 1.0, "open"),
+        _fact(Event.REQUEST_FINISHED, 2.0, "done"),
+        _fact(Event.BATCH_DECODE, watching.KEEP + 10),
+    ]
+    keep = kept(facts)
+    assert [f.event for f in facts if id(f) in keep] == [
+        Event.SERVER_ARGS,
+        Event.REQUEST_RECEIVED,
+        Event.BATCH_DECODE,
+    ]
+
+
+def test_facts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "MAX_FACTS", 10)
+    facts = [_fact(Event.REQUEST_RECEIVED, float(i), f"r-{i}") for i in range(100)]
+    assert kept(facts) == {id(f) for f in facts[-10:]}
+    assert len(kept([_fact(Event.REQUEST_RECEIVED, i * 1e4, f"r-{i}") for i in range(5)])) < 5
