@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from sglang_lifecycle import __version__
@@ -87,7 +87,14 @@ def _template() -> Template:
         trim_blocks=True,
         undefined=StrictUndefined,
     )
+    environment.filters["prose"] = _prose
     return environment.from_string(_resource("report.html.j2"))
+
+
+def _prose(text: str) -> Markup:
+    """A text of the catalogue, in which backticks mark what is to be typed."""
+    parts = (escape(clean(part)) for part in text.split("`"))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts))
 
 
 def _resource(name: str) -> str:

@@ -17,7 +17,7 @@ from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.session_trees import trees
 from sglang_lifecycle.cli.browser.base import Page
-from sglang_lifecycle.cli.browser.help import Help, bindings
+from sglang_lifecycle.cli.browser.help import Deed, Help, deeds
 from sglang_lifecycle.cli.browser.loading import LOAD, Progress, Ready, Step, steps
 from sglang_lifecycle.cli.browser.request import RequestPage
 from sglang_lifecycle.cli.browser.requests import RequestsPage, progress
@@ -168,7 +168,7 @@ class Browser(App[None]):
 
     def action_keys(self) -> None:
         """Show the keys of the view."""
-        self.push_screen(Help(list(bindings(self.screen))))
+        self.push_screen(Help(deeds(self.screen)))
 
     def action_toggle_theme(self) -> None:
         """From dark to light, or back."""
@@ -176,12 +176,9 @@ class Browser(App[None]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: all that the view's keys do."""
-        for keys, binding in bindings(screen):
-            yield SystemCommand(binding.description, f"Key: {' '.join(keys)}", self._runs(binding.action))
+        for deed in deeds(screen):
+            yield SystemCommand(deed.description, f"Key: {' '.join(deed.keys)}", self._doing(deed))
         yield SystemCommand("Quit", "Leave the browser", self.action_quit)
 
-    def _runs(self, action: str) -> Callable[[], Awaitable[None]]:
-        async def run() -> None:
-            await self.run_action(action, self.screen.focused or self.screen)
-
-        return run
+    def _doing(self, deed: Deed) -> Callable[[], Awaitable[bool]]:
+        return lambda: self.run_action(deed.action, deed.node)

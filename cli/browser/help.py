@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import Screen
@@ -18,14 +18,26 @@ from sglang_lifecycle.cli.layout import LABEL, grid
 _PACKAGE = __name__.rpartition(".")[0]
 
 
-def bindings(screen: Screen[object]) -> Iterator[tuple[list[str], Binding]]:
-    """What can be pressed in a view, once for each thing that it does, with all its keys."""
-    found: dict[str, tuple[list[str], Binding]] = {}
+@dataclass(slots=True)
+class Deed:
+    """Something that can be done in a view: what it is called, its keys, and whose it is."""
+
+    description: str
+    action: str
+    node: DOMNode
+    keys: list[str]
+
+
+def deeds(screen: Screen[Any]) -> list[Deed]:
+    """What can be done in a view, each thing once, with all its keys."""
+    found: dict[str, Deed] = {}
     for active in screen.active_bindings.values():
         binding = active.binding
         if binding.description and binding.action in _own(active.node):
-            found.setdefault(binding.description, ([], binding))[0].append(screen.app.get_key_display(binding))
-    yield from found.values()
+            deed = Deed(binding.description, binding.action, active.node, [])
+            key = screen.app.get_key_display(binding)
+            found.setdefault(binding.description, deed).keys.append(key)
+    return list(found.values())
 
 
 def _own(node: DOMNode) -> set[str]:
@@ -37,16 +49,15 @@ def _own(node: DOMNode) -> set[str]:
 class Help(Dialog):
     """Lists the keys."""
 
-    def __init__(self, keys: list[tuple[list[str], Binding]]) -> None:
+    def __init__(self, known: list[Deed]) -> None:
         super().__init__()
-        self._keys = keys
+        self._known = known
 
     def compose(self) -> ComposeResult:
         """One line for each."""
         with VerticalScroll(id="box") as box:
             box.border_title = "Keys"
             rows = [
-                (Text(" ".join(dict.fromkeys(keys)), style=LABEL), Text(binding.tooltip or binding.description))
-                for keys, binding in self._keys
+                (Text(" ".join(dict.fromkeys(deed.keys)), style=LABEL), Text(deed.description)) for deed in self._known
             ]
             yield Static(grid(rows))

@@ -9,7 +9,6 @@ from datetime import tzinfo
 
 import polars as pl
 
-from sglang_lifecycle.cli.errors import UsageError
 from sglang_lifecycle.cli.times import Clock, bound
 
 FACETS = ("cause", "stage", "actor", "confidence")
@@ -92,9 +91,11 @@ def parse(text: str, query: Query, zone: tzinfo, last: float | None) -> Query:
     found = query.cleared()
     for part in _split(text):
         name, colon, value = part.partition(":")
-        if colon and value and name in FACETS:
+        if colon and not value and (name in FACETS or name in _SINGLE):
+            continue  # it is still being typed
+        if colon and name in FACETS:
             found = replace(found, chosen=(*found.chosen, (name, value)))
-        elif colon and value and name in _SINGLE:
+        elif colon and name in _SINGLE:
             found = _SINGLE[name](found, value, zone, last)
         else:
             found = replace(found, words=(*found.words, part))
@@ -129,6 +130,5 @@ _SINGLE: dict[str, Callable[[Query, str, tzinfo, float | None], Query]] = {
 
 def _time(name: str, value: str, zone: tzinfo, last: float | None) -> float:
     found = bound(name, value, zone)
-    if found is None:
-        raise UsageError(f"{name} needs a time")
+    assert found is not None  # there is a text to read
     return found.resolve(last)

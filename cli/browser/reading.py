@@ -133,6 +133,7 @@ class ReadingPage(Page):
         if places.has_focus or not self._places:
             self.query_one(Scroll).focus()
         else:
+            places.highlighted = places.highlighted or 0
             places.focus()
 
     def action_go(self, number: int) -> None:

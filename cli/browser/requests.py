@@ -134,6 +134,8 @@ class RequestsPage(Page):
     def headline(self) -> None:
         """How many are shown of how many, and how far the work is."""
         shown, total = self.view.requests, len(self.rows)
+        if not self.asked.everything:
+            total -= int(self.rows.frame["synthetic"].sum())
         text = Text(f"{shown:,}", style="bold")
         text.append(f" of {total:,} requests" + ("" if self.asked.everything else " interrupted"), style="not bold")
         if self.asked.filters:
