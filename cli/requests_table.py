@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -89,17 +88,16 @@ def parquet(audit: Audit) -> bytes:
 
 def comma_separated(audit: Audit) -> str:
     """The table as CSV with a header; lists are separated by spaces, unknown values are empty."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows(audit):
-        writer.writerow([_cell(value) for value in row.values()])
-    return buffer.getvalue()
+    lines = [",".join(COLUMNS), *(",".join(map(_cell, row.values())) for row in rows(audit))]
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str | list):
         return str(value).lower()
-    if isinstance(value, list):
-        value = " ".join(value)
-    return f"'{value}" if isinstance(value, str) and value.startswith(_TRIGGERS) else value
+    text = value if isinstance(value, str) else " ".join(value)
+    text = f"'{text}" if text.startswith(_TRIGGERS) else text
+    # Not by the module csv: with Unix line ends it leaves a lone carriage return unquoted, which its reader refuses.
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\r\n') else text

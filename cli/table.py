@@ -67,7 +67,8 @@ def _summary(audit: Audit, groups: Mapping[str, Sequence[RequestRow]]) -> Text:
     rest += [f"{totals.in_flight:,} in flight where the logs end"] * bool(totals.in_flight)
     line.append("".join(f", {part}" for part in rest) + ".", style="not bold")
     if totals.synthetic:
-        line.append(f" {count(totals.synthetic, 'request')} of SGLang itself left out.", style=f"not bold {FAINT}")
+        text = f" {count(totals.synthetic, 'request')} left out: of SGLang itself, or to be ignored."
+        line.append(text, style=f"not bold {FAINT}")
     return line
 
 

@@ -13,11 +13,13 @@ from typing import Any
 import jsonschema
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from sglang_lifecycle.analyzers.thresholds import parse, results
-from sglang_lifecycle.analyzers.verdict import Audit, Totals, Verdict
+from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ThresholdResult, Times, Totals, Verdict
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.cli.document import Code, Document, Grid, Items, Section
 from sglang_lifecycle.cli.formats import Format, encode, verdict_markdown
@@ -164,6 +166,17 @@ class TestTables:
         assert encoded(Audit(), Format.CSV) == ",".join(COLUMNS) + "\n"
 
 
+ROW: dict[str, Any] = {
+    "status": "interrupted",
+    "cause": "queue-full",
+    "confidence": "proven",
+    "layer": "scheduler",
+    "stage": "waiting",
+    "actor": "scheduler",
+    "times": Times(),
+}
+
+
 class Page(html.parser.HTMLParser):
     """Collects tags and the text between them."""
 
@@ -286,6 +299,30 @@ class TestOpenMetrics:
         causes = {s.labels["cause"]: s.value for s in families["lifecycle_interrupted_requests"].samples}
         assert {cause: value for cause, value in causes.items() if value} == scenario.audit.totals.by_cause
         assert {"waiting-timeout", "scheduler-crash"} <= causes.keys()
+
+
+ANY = st.text(st.characters(codec=None), max_size=40)
+
+
+@given(ANY)
+def test_no_text_breaks_out_of_any_format(text: str) -> None:
+    grid = Grid(("a", "b"), [(text, Code(text))])
+    document = Document(text, [text, grid])
+    tokens = MarkdownIt("gfm-like").parse(markdown(document))
+    assert sum(token.type == "td_open" for token in tokens) == 2
+    kinds = {child.type for token in tokens for child in token.children or ()}
+    assert kinds <= {"text", "text_special", "code_inline"}
+    assert Page(page(document)).open == []
+    expression = ThresholdResult(expression=text, crossed=True, requests=1, of=1, rids=[text])
+    audit = Audit(thresholds=[expression], requests=[RequestRow(rid=text, **ROW)])
+    assert len(ET.fromstring(encoded(audit, Format.JUNIT)).findall("testsuite/testcase/failure")) == 1
+    assert len(list(text_string_to_metric_families(encoded(audit, Format.OPENMETRICS)))) > 1
+    _, row = csv.reader(io.StringIO(encoded(audit, Format.CSV), newline=""))
+    shown = text.encode("utf-8", "backslashreplace").decode()
+    assert row[0] in (shown, f"'{shown}")
+    assert not row[0].startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+    assert json.loads(encoded(audit, Format.JSON))["requests"][0]["rid"] == text
+    assert encoded(audit, Format.NDJSON).count("\n") == 3
 
 
 @pytest.mark.parametrize("format", list(Format))
