@@ -15,6 +15,7 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _COMMUNICATION = re.compile(r"\b(?:NCCL|nccl|ZMQ|zmq|ProcessGroup|DistBackendError|Connection (?:reset|closed))")
 """What other ranks raise after one has failed: never the first cause."""
+_DUMP_KEEPS = 300.0  # seconds for which an ended request stays in the list that a crash dump writes
 _SIGNALS = {-9: "SIGKILL (the OOM killer, or kill -9)", -11: "SIGSEGV", -6: "SIGABRT", -15: "SIGTERM", 137: "SIGKILL"}
 
 
@@ -27,6 +28,8 @@ class Death:
     summary: str
     evidence: list[Fact]
     chain: list[Cause] = field(default_factory=list)
+    candidates: list[tuple[str, str]] = field(default_factory=list)
+    """What else its lines admit, each with what would decide."""
 
     @property
     def at(self) -> float | None:
@@ -144,21 +147,29 @@ def _sigquit(scene: Scene, order: int, fact: Fact) -> Death:
     if raised:
         what = raised[0].detail.get("exception") or "an exception"
         return Death("scheduler-crash", order, f"a process raised {what}", [raised[0], fact])
-    return Death("process-killed", order, "a child process failed without a word of its own", [fact])
+    found = Death("process-killed", order, "a child process failed without a word of its own", [fact])
+    found.candidates.append(("scheduler-crash", "the child's own lines: a traceback before the SIGQUIT"))
+    return found
 
 
 @per_scene
 def counted(scene: Scene) -> bool:
     """Whether the crash dump counts exactly the requests that these logs leave open: then all of them were in flight.
 
-    `Dumped N finished and M unfinished requests before crash` (0.4.9 to 0.5.23) leaves health checks out.
+    `Dumped N finished and M unfinished requests before crash` (0.4.9 to 0.5.23) leaves health checks out and counts
+    as finished what ended in the five minutes before. Logs that show fewer ends than that have holes, and a number
+    that fits then may fit by chance.
     """
     end = death(scene)
     if end is None:
         return False
     dumps = [f for f in scene.life.of(Event.SERVER_DUMPED) if "unfinished" in f.detail]
     open_ = [a for a in scene.open_at(end.order) if a.finish is None and not a.synthetic]
-    return bool(dumps) and int(dumps[0].detail["unfinished"]) == len(open_)
+    if not dumps or int(dumps[0].detail["unfinished"]) != len(open_):
+        return False
+    written = dumps[0].at or 0.0
+    ended = [a for a in scene.attempts if a.ended_at is not None and a.ended_at >= written - _DUMP_KEEPS]
+    return int(dumps[0].detail.get("count") or 0) <= len(ended)
 
 
 def remembered(scene: Scene, attempt: Attempt) -> bool | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sglang_lifecycle.analyzers import abort_origin, rid_validity, timeouts
+from sglang_lifecycle.analyzers import abort_origin, deaths, rid_validity, timeouts
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene
@@ -56,7 +56,7 @@ def finished(scene: Scene, attempt: Attempt) -> Finding:
     finish = attempt.finish
     assert finish is not None
     if finish.message_id == "nan":
-        return by_message(scene, attempt, finish)
+        return _nan(scene, attempt, finish)
     if finish.finish_type != "abort":
         return _delivered(attempt, finish)
     if finish.message_id in ("waiting_timeout", "running_timeout"):
@@ -64,6 +64,31 @@ def finished(scene: Scene, attempt: Attempt) -> Finding:
     if finish.message_id in PLAIN_ABORTS:
         return _after_refusal(scene, attempt, abort_origin.resolve(scene, attempt))
     return _first_refusal(scene, attempt, finish) or by_message(scene, attempt, finish)
+
+
+def _nan(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
+    """`matched` is also where a stop string of the client stands, and it may read `NaN happened` (0.4.10 on)."""
+    lines = [f for f in scene.life.of(Event.MODEL_NAN) if _within(f, finish, _NAN_WINDOW)]
+    finding = by_message(scene, attempt, finish)
+    finding.evidence = [*lines[:1], finish]
+    stops = attempt.received.detail.get("stop_nan") if attempt.received is not None else None
+    if lines or stops is False:
+        return finding
+    if stops:
+        delivered = _delivered(attempt, finish)
+        delivered.confidence = "likely"
+        delivered.candidates.append(("model-output-error", "the scheduler's line `Detected errors during sampling!`"))
+        return delivered
+    finding.confidence = "likely"
+    finding.candidates.append(("finished", "the request's stop strings: one of them may be this text"))
+    return finding
+
+
+_NAN_WINDOW = 30.0  # seconds between the scheduler's NaN line and the end of a request that met it
+
+
+def _within(fact: Fact, other: Fact, seconds: float) -> bool:
+    return fact.at is not None and other.at is not None and abs(fact.at - other.at) <= seconds
 
 
 def _first_refusal(scene: Scene, attempt: Attempt, finish: Fact) -> Finding | None:
@@ -131,7 +156,8 @@ def _with_refusal(attempt: Attempt, said: Fact) -> list[Fact]:
 
 def _aborted_early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """Aborted while its grammar compiled or while it waited for an encoder or a KV transfer."""
-    place = "before-scheduler" if said.message_id == "aborted_by_user" else "grammar-queue"
+    encoder = said.event is Event.EPD_FAILED or said.message_id == "aborted_by_user"
+    place = "before-scheduler" if encoder else "grammar-queue"
     if said.message_id == "aborted_by_abortreq" and said.status_code != 400:
         place = "transfer"
     finding = abort_origin.early(scene, attempt, said)
@@ -221,6 +247,7 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         )
     elif reason == "lost":
         finding = Finding("pd-peer-lost", "proven", f"The other side was lost: {short}", [said])
+        finding.chain += _dead_peer(scene, said)
     elif reason == "elsewhere":
         finding = undecided(
             "It failed on another rank, whose log holds the reason.",
@@ -228,8 +255,11 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
             [said],
         )
     elif reason == "dead":
-        finding = Finding(cause, "likely", f"The KV transfer failed: {short}", [said])
-        finding.candidates.append(("pd-peer-lost", "the other side's log: did it die?"))
+        died = _dead_peer(scene, said)
+        finding = Finding("pd-peer-lost" if died else cause, "likely", f"The KV transfer failed: {short}", [said])
+        finding.chain += died
+        if not died:
+            finding.candidates.append(("pd-peer-lost", "the other side's log: did it die?"))
     else:
         what = "Prefill and decode never met" if cause == "pd-bootstrap-failed" else "The KV transfer failed"
         known = bool(text) and not _NO_REASON.search(text)
@@ -240,6 +270,23 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     if said.room is not None:
         _join(scene, said, finding)
     return finding
+
+
+def _dead_peer(scene: Scene, said: Fact) -> list[Cause]:
+    """The death of the other server, where its log is here: it took part in the transfer and died before the loss."""
+    for other in scene.others:
+        end = deaths.death(other)
+        if end is None or end.at is None or said.at is None or not -_TICK <= said.at - end.at <= _NOTICED_WITHIN:
+            continue
+        mode = other.life.args.get("disaggregation_mode")
+        same_room = said.room is not None and any(f.room == said.room for f in other.life.facts)
+        if same_room or mode in ("prefill", "decode") or other.life.of(Event.PD_FAILED):
+            return [Cause(end.cause, f"on the other server {end.summary}", end.evidence), *end.chain]
+    return []
+
+
+_TICK = 1.0  # seconds by which two hosts' lines of one moment may stand in the wrong order
+_NOTICED_WITHIN = 120.0  # seconds from a server's death to the failure of what it had promised to send
 
 
 def _reason(said: Fact) -> str:

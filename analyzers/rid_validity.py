@@ -42,7 +42,8 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     session = _session(scene, attempt, said)
     if session is None:
         return undecided("Its session did not exist.", [(c, "the request log") for c in _GONE], [said])
-    before = scene.places[id(attempt.received)] if attempt.received is not None else scene.places[id(said)]
+    lines = attempt.of(Event.REQUEST_REJECTED)  # the scheduler's own line is what its session lines precede
+    before = scene.places[id(lines[0] if lines else attempt.received or said)]
     opened = _last(scene, session, before, Event.SESSION_OPENED)
     reaped = _last(scene, session, before, Event.SESSION_REAPED)
     closed = _last(scene, session, before, Event.SESSION_CLOSED)
@@ -68,6 +69,7 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
 
 
 _AROUND = 400  # facts before and after a refusal among which its warning is looked for
+_AT_ONCE = 1.0  # seconds: the resolution of two stamps of one moment
 _GONE = ("session-unknown", "session-closed", "session-reaped")
 _ONE_CLOSE = 2.0  # seconds from a session's "timed out, closing" to the lines of that same close
 
@@ -218,7 +220,10 @@ def _other_rank(attempt: Attempt, parent: Attempt | None) -> str | None:
 
 
 def _near(fact: Fact, said: Fact, attempt: Attempt) -> bool:
-    """Whether a warning without a rid stands in the time from a request's arrival to its refusal."""
+    """Whether a warning without a rid belongs to a refusal: the scheduler writes both at once, at the arrival."""
+    lines = attempt.of(Event.REQUEST_REJECTED)
+    if lines and lines[0].at is not None and fact.at is not None:
+        return abs(fact.at - lines[0].at) <= _AT_ONCE
     start = attempt.received_at if attempt.received_at is not None else said.at
     return fact.at is not None and start is not None and start - 1.5 <= fact.at <= start + 2.5
 

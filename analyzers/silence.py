@@ -86,7 +86,7 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     listed = cut and entry is not None and dumped.certain(scene, entry)  # while it drains, one may still end
     finding = Finding(
         end.cause,
-        "proven" if listed or deaths.counted(scene) else "likely",
+        "proven" if (listed or deaths.counted(scene)) and not end.candidates else "likely",
         f"It was in flight when {end.summary}.",
         [*mentions.begin(attempt), *end.evidence[:1], *([entry] if entry is not None else [])],
         chain=list(end.chain),
@@ -94,6 +94,7 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     )  # fmt: skip
     if finding.confidence == "likely":
         finding.candidates.append(("client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"))
+    finding.candidates += end.candidates
     return finding
 
 
@@ -106,8 +107,13 @@ def _never_scheduled(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
     start = attempt.received_at
     if start is None or end.at is None or end.at - start < _SCHEDULED_WITHIN:
         return False
-    last = scene.batch_orders[-1] if scene.batch_orders else -1
-    return last < attempt.order and not scene.open_at(attempt.order)
+    if scene.open_at(attempt.order):
+        return False
+    if not scene.batches:
+        return True
+    order, last = scene.batches[-1]
+    earliest = start - (attempt.received.at_error or 0.0 if attempt.received is not None else 0.0)
+    return order < attempt.order and (last.at is None or last.at + (last.at_error or 0.0) < earliest)
 
 
 def _next_turn(scene: Scene, attempt: Attempt, before: int) -> Attempt | None:

@@ -9,7 +9,7 @@ from typing import Any
 from sglang_lifecycle.parsers import gateway, literals
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.patterns import Pattern, table
-from sglang_lifecycle.parsers.requestlog import OPENING, RequestRecord, Size
+from sglang_lifecycle.parsers.requestlog import NAN, OPENING, RequestRecord, Size
 
 _COLUMNS = frozenset("rid session_id parent_rid".split())
 _INTEGERS = frozenset(
@@ -207,6 +207,8 @@ def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:
     sampling = sampling[0] if isinstance(sampling, list) and sampling else sampling
     if isinstance(sampling, dict):
         detail.update({k: sampling[k] for k in ("n", "max_new_tokens") if isinstance(sampling.get(k), int)})
+        if "stop" in sampling:
+            detail["stop_nan"] = sampling["stop"]
         detail["grammar"] = bool(sampling.keys() & {"json_schema", "regex", "ebnf", "structural_tag"})
     if isinstance(obj.get("text"), str):
         detail["opening"] = obj["text"]
@@ -289,7 +291,7 @@ def _outcome(record: RequestRecord, fact: Fact) -> None:
             status = reason.get("status_code")
             fact.status_code = status if isinstance(status, int) else None
             fact.err_type = _text(reason.get("err_type"))
-        elif reason.get("matched") == "NaN happened":
+        elif reason.get("matched") == NAN:
             fact.finish_message = fact.message_id = "nan"
     for column, key in _META_INTEGERS:
         number = meta.get(key)

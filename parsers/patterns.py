@@ -73,6 +73,17 @@ class Message:
 class Table:
     """All patterns, ready to be looked up."""
 
+    unescaped = Pattern(
+        "reqlog.unescaped",
+        Event.UNKNOWN,
+        "",
+        "0.4.1",
+        "0.4.1",
+        "a request-log record of 0.4.1, which prints prompts as they are",
+        raw=True,
+        closer=r", session=(?:None|\(.*\))\)(?:, out=\{.*\})?$",
+    )
+
     def __init__(self, lines: list[Pattern], messages: list[Message]) -> None:
         self.lines = lines
         self.messages = messages

@@ -48,6 +48,8 @@ META_FIELDS = frozenset(
 _META_NAMES = frozenset(f"meta.{name}" for name in META_FIELDS)
 _OUTPUTS = frozenset({"out.text", "out.output_ids"})
 _templates = Templates(OBJ_FIELDS | _META_NAMES | _OUTPUTS)
+NAN = "NaN happened"
+"""What `matched` says when the model produced NaN (0.4.10 on), unless a client chose it for a stop string."""
 GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
 SAMPLING_FIELDS = frozenset(("n", "max_new_tokens", *GRAMMARS))
 OPENING = 80  # characters of a prompt that are kept in memory, to tell warm-up and health checks
@@ -173,7 +175,8 @@ def _sampling(params: Any) -> Any:
     if not isinstance(params, dict):
         return None
     kept = {k: params[k] for k in SAMPLING_FIELDS if params.get(k) is not None}
-    return {k: v if isinstance(v, int) else True for k, v in kept.items()}
+    kept = {k: v if isinstance(v, int) else True for k, v in kept.items()}
+    return {**kept, "stop": NAN in str(params.get("stop"))}
 
 
 def _note_finish_keys(record: RequestRecord) -> None:

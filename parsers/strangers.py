@@ -37,15 +37,19 @@ class Strangers:
         if len(self._recent) > _RECENT:
             self._recent.popitem(last=False)
 
-    def quote(self, texts: Iterable[str | None]) -> None:
-        """Take in texts that clients chose; facts read from their lines before are tainted now."""
+    def quote(self, texts: Iterable[str | None], since: int | None = None) -> None:
+        """Take in texts that clients chose.
+
+        `since` is the line from which on SGLang may have printed them already: facts of later lines that are among
+        theirs are tainted now. What stands before cannot be theirs, though they may have copied it.
+        """
         news = False
         for text in texts:
             if text and "\n" in text:
                 news = self._take(text) or news
-        if news:
+        if news and since is not None:
             for line, fact in self._recent.values():
-                fact.tainted = fact.tainted or self.wrote(line)
+                fact.tainted = fact.tainted or (fact.line > since and self.wrote(line))
 
     def _take(self, text: str) -> bool:
         """Take in one text; its first line follows SGLang's own words and needs no mark."""

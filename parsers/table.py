@@ -71,6 +71,7 @@ DETAIL: dict[str, Any] = {
     "seconds": _FLOAT,
     "session": _BOOL,
     "soft": _BOOL,
+    "stop_nan": _BOOL,
     "stream": _BOOL,
     "trace_id": _TEXT,
     "unfinished": _INT,
