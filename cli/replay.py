@@ -92,24 +92,33 @@ def _change(texts: list[str], version: str | None) -> Change:
 
     limits: dict[str, float | None] = {}
     for text in texts:
-        name, _, value = text.partition("=")
         if text == "no-zombies":
             continue
+        name, _, value = text.partition("=")
         try:
-            if name not in LIMITS:
-                raise ValueError
-            limits[name] = None if value == "off" else float(value)
-            if not 0 <= (limits[name] or 0.0) < float("inf"):
-                raise ValueError
+            limits[name] = _limit(value, 1.0 if name == "max-running-requests" else 0.0)
+            known = name in LIMITS
         except ValueError:
-            known = ", ".join(f"{each}=NUMBER" for each in LIMITS)
-            raise UsageError(f"--what-if {text!r} is not known; give {known} (or =off), or no-zombies") from None
+            known = False
+        if not known:
+            names = ", ".join(f"{each}=NUMBER" for each in LIMITS)
+            raise UsageError(f"--what-if {text!r} is not known; give {names} (or =off), or no-zombies")
     if version is not None:
         try:
             profile_for(version)
         except ValueError as problem:
             raise UsageError(f"--sglang-version: {problem}") from None
     return Change(limits, "no-zombies" in texts, version)
+
+
+def _limit(text: str, least: float) -> float | None:
+    """A limit, or None for `off`; raises ValueError where it is neither or too small."""
+    if text == "off":
+        return None
+    value = float(text)
+    if not least <= value < float("inf"):
+        raise ValueError(text)
+    return value
 
 
 def _known(incident: Incident, rids: list[str] | None) -> tuple[set[str] | None, list[str]]:

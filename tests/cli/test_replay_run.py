@@ -89,6 +89,7 @@ def test_a_path_that_is_not_there(capsys: Capture) -> None:
         ["--what-if", "waiting-timeout=soon"],
         ["--what-if", "waiting-timeout=-1"],
         ["--what-if", "waiting-timeout=nan"],
+        ["--what-if", "max-running-requests=0"],
         ["--sglang-version", "9.9.9"],
         ["--sglang-version", "new"],
     ],
