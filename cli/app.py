@@ -18,6 +18,7 @@ from sglang_lifecycle.cli import (
     config,
     doctor,
     explain,
+    find,
     ingest,
     replay,
     report,
@@ -40,6 +41,7 @@ app = typer.Typer(
 # One module a command. They import at their top only what `--help` needs, the rest in their bodies.
 app.command("explain")(explain.command)
 app.command("audit")(audit.command)
+app.command("find")(find.command)
 app.command("browse")(browse.command)
 app.command("sessions")(sessions.command)
 app.command("doctor")(doctor.command)

@@ -1,0 +1,126 @@
+"""`lifecycle find`: requests whose id nobody knows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sglang_lifecycle.cli.errors import ExitCode, UsageError, error
+from sglang_lifecycle.cli.inputs import request, status
+from sglang_lifecycle.cli.options import Color, DisplayZone, Json, Paths, SGLangVersion, Since, Until, Zone
+from sglang_lifecycle.cli.output import show, write
+from sglang_lifecycle.cli.text import clean, count
+from sglang_lifecycle.cli.times import bound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from sglang_lifecycle.analyzers.finder import Candidate
+    from sglang_lifecycle.cli.times import Clock
+
+LIMIT = 50
+"""So many candidates are shown."""
+
+
+def command(
+    paths: Paths,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="It was in flight then: 2026-08-02T12:00:05 or 12:00:05.")
+    ] = None,
+    within: Annotated[float, typer.Option(metavar="SECONDS", help="How far --at may be off.", min=0)] = 5.0,
+    peer: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Of the client or its proxy.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Its session.")] = None,
+    outcome: Annotated[
+        str | None, typer.Option("--status", metavar="STATUS", help="503, interrupted, finished, or a cause's id.")
+    ] = None,
+    text: Annotated[str | None, typer.Option(metavar="TEXT", help="A piece of its prompt.")] = None,
+    hash: Annotated[
+        str | None, typer.Option(metavar="HEX", help="Its prompt's SHA-256, SHA-1 or MD5, or its beginning.")
+    ] = None,
+    limit: Annotated[int, typer.Option(metavar="N", help="Show so many at the most.", min=1)] = LIMIT,
+    json: Json = False,
+    since: Since = None,
+    until: Until = None,
+    tz: Zone = None,
+    display_tz: DisplayZone = None,
+    sglang_version: SGLangVersion = None,
+    color: Color = None,
+) -> ExitCode:
+    """Look for requests without an id: by time, peer, session, status or prompt."""
+    question = request(paths, since, until, tz, display_tz, sglang_version)
+    moment = bound("--at", at, question.clock.zone)
+    _check(text, hash)
+
+    from sglang_lifecycle.analyzers.finder import Query, find
+    from sglang_lifecycle.analyzers.incident import Incident
+    from sglang_lifecycle.parsers.prompts import prompts
+
+    evidence = question.read()
+    window = question.window(evidence)
+    last = max((fact.at for fact in evidence.facts if fact.at is not None), default=None)
+    query = Query(
+        at=moment.resolve(last) if moment is not None else None,
+        within=within,
+        since=window.since,
+        until=window.until,
+        peer=peer,
+        session=session,
+        status=outcome,
+        text=text,
+        hash=hash,
+    )
+    found = find(Incident(evidence, question.version), query, prompts)
+    if not found:
+        error("no request fits" + ("" if text is None and hash is None else _HIDDEN))
+        return ExitCode.NOT_FOUND
+    if json:
+        from dataclasses import asdict
+
+        import orjson
+
+        rows = [asdict(each) for each in found[:limit]]
+        write(orjson.dumps({"schema_version": 1, "total": len(found), "candidates": rows}).decode())
+    else:
+        show(partial(_table, found, question.clock, limit), color)
+    return status(evidence)
+
+
+_HIDDEN = "; prompts are in the log only from --log-requests-level 2 on, and in a store not at all"
+
+
+def _check(text: str | None, hash: str | None) -> None:
+    from sglang_lifecycle.analyzers.finder import SHORTEST_HASH
+
+    if text == "":
+        raise UsageError("--text is empty; give a piece of the prompt")
+    if hash is not None and (len(hash) < SHORTEST_HASH or set(hash.lower()) - set("0123456789abcdef")):
+        raise UsageError(f"--hash {hash!r} is no hash; give at least {SHORTEST_HASH} hexadecimal digits")
+
+
+def _table(found: Sequence[Candidate], clock: Clock, limit: int, _: int) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = found[:limit]
+    clock = clock.spanning(each.received for each in shown)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("received", "ended", "rid", "cause", "verdict", "HTTP", "peer", "session"):
+        table.add_column(name, overflow="fold")
+    for each in shown:
+        table.add_row(
+            clock.short(each.received) if each.received else "–",
+            clock.short(each.ended) if each.ended else "–",
+            Text(clean(each.rid)),
+            each.cause,
+            each.confidence,
+            str(each.http_status or "–"),
+            Text(clean(each.peer or "–")),
+            Text(clean(each.session_id or "–")),
+        )
+    more = f", {len(found) - limit:,} more not shown" if len(found) > limit else ""
+    return Group(Text(f"{count(len(found), 'request')} found{more}; times are {clock.name(shown[0].received)}"), table)

@@ -1,0 +1,124 @@
+"""`lifecycle find`: by time, peer, session, status and prompt, and that a prompt's text is its own, not the line's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sglang_lifecycle.cli.app import main
+from sglang_lifecycle.parsers.log import read
+from sglang_lifecycle.parsers.prompts import prompts
+
+ROOT = Path(__file__).parents[2] / "fixtures"
+ABORTS = str(ROOT / "0.5.23/s06_abort/logs")
+OK = "out={'text': 'y', 'meta_info': {'id': '%s', 'finish_reason': {'type': 'stop', 'matched': 2}}}"
+
+
+def found(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> list[str]:
+    assert main(["find", *arguments, "--json"]) == code
+    out = capsys.readouterr().out
+    return [each["rid"] for each in json.loads(out)["candidates"]] if out else []
+
+
+def log(folder: Path, *entries: tuple[str, str], extra: str = "") -> str:
+    lines = []
+    for second, (rid, fields) in enumerate(entries):
+        at = f"[2026-04-06 12:50:{second:02}]"
+        obj = f"GenerateReqInput(rid='{rid}', {fields}, stream=False{extra})"
+        lines += [f"{at} Receive: obj={obj}", f"{at} Finish: obj={obj}, {OK % rid}"]
+    (folder / "server.log").write_text("\n".join(lines) + "\n")
+    return str(folder)
+
+
+def test_by_time(capsys: pytest.CaptureFixture[str]) -> None:
+    rids = found([ABORTS, "--at", "18:31:48", "--within", "0.5"], capsys)
+    assert {"job-1", "job-10", "job-11"} <= set(rids)
+    assert not {"all-r0", "ar-ns"} & set(rids)
+    assert set(found([ABORTS, "--since", "18:31:59.9"], capsys)) == {"ok-3"}
+
+
+def test_by_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(found([ABORTS, "--status", "abort-prefix-collision"], capsys)) == {"job-10", "job-11"}
+    assert "ok-3" in found([ABORTS, "--status", "finished"], capsys)
+    assert found([ABORTS, "--status", "418"], capsys, code=3) == []
+
+
+def test_by_peer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert found([ABORTS, "--peer", "127.0.0.1:44946"], capsys) == ["msg-1"]
+    assert len(found([ABORTS, "--peer", "127.0.0.1"], capsys)) > 3
+    assert found([ABORTS, "--peer", "127.0.0"], capsys, code=3) == []
+
+
+def test_by_session(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = str(ROOT / "0.5.23/s02a_session/logs")
+    some = found([logs, "--session", "sess-A", "--limit", "500"], capsys)
+    assert some
+    assert found([logs, "--session", "nobody"], capsys, code=3) == []
+
+
+def test_by_text_and_hash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path, ("a", "text='the moon, \\'it\\' said'"), ("b", "text='the sun'"))
+    assert found([path, "--text", "moon, 'it' s"], capsys) == ["a"]
+    assert found([path, "--text", "the "], capsys) == ["a", "b"]
+    for name in ("sha256", "sha1", "md5"):
+        digest = hashlib.new(name, b"the sun").hexdigest()
+        assert found([path, "--hash", digest], capsys) == ["b"]
+        assert found([path, "--hash", digest[:12].upper()], capsys) == ["b"]
+
+
+def test_text_outside_the_prompt_does_not_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither the output nor another field, nor what a prompt only imitates."""
+    path = log(tmp_path, ("a", "text='x'"), ("b", "text=\"rid='moon', text='sun'\""), extra=", user='moon'")
+    assert found([path, "--text", "moon"], capsys) == ["b"]
+    assert found([path, "--text", "sun'"], capsys) == ["b"]
+    assert found([path, "--text", "y"], capsys, code=3) == []
+
+
+def test_conversations(tmp_path: Path) -> None:
+    body = {"messages": [{"role": "user", "content": "moon"}, {"role": "user", "content": [{"text": "sun"}]}]}
+    (tmp_path / "server.log").write_text(f"[2026-04-06 12:50:00] Receive OpenAI: obj={body!r}\n")
+    (fact,) = read([str(tmp_path)]).facts
+    assert list(prompts(fact)) == ["moon", "sun"]
+    (tmp_path / "server.log").unlink()
+    assert list(prompts(fact)) == []
+
+
+def test_a_json_request_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = {
+        "timestamp": "2026-04-06T12:50:59",
+        "event": "request.received",
+        "rid": "a",
+        "obj": {"text": "moon\u2028"},
+    }
+    (tmp_path / "server.log").write_text(json.dumps(record, ensure_ascii=False) + "\n")
+    assert found([str(tmp_path), "--text", "moon\u2028"], capsys) == ["a"]
+
+
+@given(st.text(min_size=1, max_size=30))
+def test_any_prompt_is_found_by_its_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    folder = tmp_path_factory.mktemp("logs")
+    path = folder / "server.log"
+    line = f"[2026-04-06 12:50:00] Receive: obj=GenerateReqInput(rid='a', text={text!r}, stream=False)\n"
+    path.write_bytes(line.encode("utf-8", "replace"))
+    (fact,) = read([str(path)]).facts
+    assert list(prompts(fact)) == [text]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--text", ""], ["--hash", "abc"], ["--hash", "not-hexadecimal"], ["--at", "soon"], ["--limit", "0"]]
+)
+def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["find", ABORTS, *arguments]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["find", ABORTS, "--at", "18:31:59", "--limit", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "more not shown" in out.splitlines()[0]
+    assert "abort-all" in out or "explicit-abort" in out
