@@ -306,7 +306,7 @@ def aborted_in_a_chunked_prefill(s: Server) -> Ending:
     return Ending(confidence=LIKELY)
 
 
-@story("explicit-abort", "0.5.19", "0.5.23", wrong="an abort at the encoder is told as one in the grammar queue")
+@story("explicit-abort", "0.5.19", "0.5.23")
 def aborted_while_it_waited_for_its_encoder(s: Server) -> Ending:
     with_a_survivor(s)
     s.receive("r-1", image_data=["x"])

@@ -398,9 +398,7 @@ def stop_string_speaks_of_nan(s: Server) -> Ending:
     return Ending(stage="finished")
 
 
-@story(
-    "finished", "0.4.10", "0.5.10", "0.5.23", wrong="a stop string of the client is taken for the scheduler's own text"
-)
+@story("finished", "0.4.10", "0.5.10", "0.5.23")
 def stop_string_is_the_text_of_nan(s: Server) -> Ending:
     """A stop string that the client chose; no line of the scheduler speaks of NaN."""
     s.receive("r-1", sampling_params={"max_new_tokens": 9, "stop": ["NaN happened"]})
@@ -648,7 +646,7 @@ def the_other_side_knows_why(s: Server) -> Ending:
     return Ending(stage="transfer", chain=(("pd-transfer-failed", "p-1"),), others={"prefill/server.log": other})
 
 
-@story("pd-peer-lost", "0.5.10", "0.5.23", wrong="the crash of the other side is not looked for")
+@story("pd-peer-lost", "0.5.10", "0.5.23")
 def the_other_side_crashed(s: Server) -> Ending:
     other = another(s)
     other.boot(disaggregation_mode="prefill")
@@ -665,7 +663,7 @@ def the_other_side_crashed(s: Server) -> Ending:
     return Ending(stage="transfer", chain=(("scheduler-crash", None),), others={"prefill/server.log": other})
 
 
-@story("pd-peer-lost", "0.5.10", "0.5.19", wrong="the crash of the other side is not looked for")
+@story("pd-peer-lost", "0.5.10", "0.5.19")
 def the_decode_side_crashed(s: Server) -> Ending:
     """The prefill side guesses that decode could be dead; the decode side's log says that it is."""
     other = another(s)
