@@ -12,7 +12,10 @@ from sglang_lifecycle.analyzers.verdict import Audit, CauseChange, Change, Compa
 LEVEL = 0.05
 """A difference is taken for more than chance where chance makes one as large in fewer cases than this."""
 
-TEST = "Fisher's exact test, two-sided, p < 0.05 after Holm's correction over all causes"
+TEST = (
+    "Fisher's exact test, two-sided, p < 0.05 after Holm's correction over all causes; requests count as independent,"
+    " which those that one event ended are not"
+)
 
 _SLACK = 1 + 1e-7  # tables as likely as the observed one count, whatever rounding says
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -12,7 +14,15 @@ from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, bullets, numb
 
 def drawn(section: Section) -> RenderableType:
     """The section with its title, an empty line before it."""
-    return Group("", title(section.title), *(Padding(_block(each), (0, 0, 0, INDENT)) for each in section.body))
+    return Group("", title(section.title), *(Padding(_block(each), (0, 0, 0, INDENT)) for each in _spaced(section)))
+
+
+def _spaced(section: Section) -> Iterator[Block]:
+    """The blocks, with an empty line between tables."""
+    for before, block in zip([None, *section.body], section.body, strict=False):
+        if isinstance(before, Grid):
+            yield ""
+        yield block
 
 
 def _block(block: Block) -> RenderableType:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from sglang_lifecycle.analyzers.baseline import compare
 from sglang_lifecycle.analyzers.thresholds import parse, results
 from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ThresholdResult, Times, Totals, Verdict
 from sglang_lifecycle.cli.app import main
@@ -85,10 +86,11 @@ def valid(instance: Any, rules: dict[str, Any]) -> None:
 
 
 class TestSchemas:
-    def test_json_and_ndjson(self, scenario: Any, capsys: Capture) -> None:
+    def test_json_and_ndjson(self, scenario: Any, an_audit: Audit, capsys: Capture) -> None:
         rules, line_rules = schema(capsys, "audit"), schema(capsys, "ndjson")
         audit = scenario.audit.model_copy(deep=True)
         audit.thresholds = results([parse(text) for text in THRESHOLDS], audit)
+        audit.comparison = compare(audit, an_audit, "old.json")
         whole = json.loads(encoded(audit, Format.JSON))
         valid(whole, rules)
         lines = [json.loads(line) for line in encoded(audit, Format.NDJSON).splitlines()]
@@ -98,6 +100,7 @@ class TestSchemas:
         for kind in ("input", "server_event", "request", "threshold"):
             told = [{k: v for k, v in line.items() if k != "record"} for line in lines if line["record"] == kind]
             assert told == whole[f"{kind}s"]
+        assert [line["test"] for line in lines if line["record"] == "comparison"] == [whole["comparison"]["test"]]
 
     def test_hostile_text_is_data(self, hostile: Audit) -> None:
         rows = json.loads(encoded(hostile, Format.JSON))["requests"]
