@@ -18,8 +18,11 @@ from typing import Any
 MAX_BYTES = 1 << 30
 """Bytes of a pickle that is read."""
 
-MAX_STEPS = 10_000_000
-"""Opcodes that are interpreted; each builds at most one value."""
+MAX_STEPS = 40_000_000
+"""Opcodes that are interpreted; a token's id is one."""
+
+MAX_VALUES = 5_000_000
+"""Containers, memo entries and items of containers that are kept in all, and values that wait on the stack at once."""
 
 MAX_TEXT = 1 << 16
 """Characters of a text that are kept."""
@@ -51,7 +54,10 @@ class Object:
 class Numbers(list[Any]):
     """A list, or what is kept of one that had `size` items."""
 
-    size = 0
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 0
 
 
 @dataclass(slots=True)
@@ -99,14 +105,23 @@ class _Machine:
         self.stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
+        self._left = MAX_VALUES
 
     def step(self, name: str, argument: Any) -> None:
         """Interpret one opcode. Raises what a broken pickle makes lists and dicts raise."""
         operation = _OPERATIONS.get(name)
         if operation is not None:
+            if name not in _FREE:
+                self._spend(1)
             operation(self, argument)
         elif name not in _SILENT:
             self.stack.append(_bounded(argument))
+
+    def _spend(self, values: int) -> None:
+        """Count what is kept. Raises ValueError where it is too much."""
+        self._left -= values
+        if self._left < 0 or len(self.stack) > MAX_VALUES:
+            raise ValueError(f"more than {MAX_VALUES:,} values")
 
     def _marked(self) -> list[Any]:
         """What was pushed since the last mark, taken off the stack."""
@@ -147,9 +162,15 @@ class _Machine:
     def tuple_of(self, count: int) -> None:
         if count > len(self.stack):
             raise IndexError("stack too short")
+        self._spend(count)
         items = tuple(self.stack[len(self.stack) - count :])
         del self.stack[len(self.stack) - count :]
         self.stack.append(items)
+
+    def tuple_marked(self, _: Any) -> None:
+        items = self._marked()
+        self._spend(len(items))
+        self.stack.append(tuple(items))
 
     def append(self, _: Any) -> None:
         item = self.stack.pop()
@@ -157,7 +178,9 @@ class _Machine:
 
     def appends(self, _: Any) -> None:
         items = self._marked()
+        before = len(self.stack[-1]) if isinstance(self.stack[-1], Numbers) else 0
         _extend(self.stack[-1], items)
+        self._spend(len(self.stack[-1]) - before if isinstance(self.stack[-1], Numbers) else 0)
 
     def set_item(self, _: Any) -> None:
         value, key = self.stack.pop(), self.stack.pop()
@@ -165,10 +188,12 @@ class _Machine:
 
     def set_items(self, _: Any) -> None:
         items = self._marked()
+        self._spend(len(items) // 2)
         _update(self.stack[-1], items)
 
     def dict_of(self, _: Any) -> None:
         items = self._marked()
+        self._spend(len(items) // 2)
         self.stack.append({})
         _update(self.stack[-1], items)
 
@@ -205,17 +230,8 @@ class _Machine:
                 if isinstance(part, dict):
                     self.stack[-1].fields.update(part)
 
-    def persistent(self, _: Any) -> None:
-        self.stack.append(Object("persistent id"))
-
     def stacked_persistent(self, _: Any) -> None:
         self.stack[-1] = Object("persistent id")
-
-    def extension(self, _: Any) -> None:
-        self.stack.append(Name("extension"))
-
-    def buffer(self, _: Any) -> None:
-        self.stack.append(Object("buffer"))
 
 
 def _bounded(value: Any) -> Any:
@@ -264,6 +280,9 @@ def _object(callee: Any, args: Any) -> Object:
     return Object(name, given)
 
 
+_FREE = frozenset("NONE NEWTRUE NEWFALSE GET BINGET LONG_BINGET MARK POP POP_MARK DUP APPENDS SETITEMS".split())
+"""Operations that make nothing new, or whose items are counted apart."""
+
 _SILENT = frozenset({"PROTO", "FRAME", "STOP", "READONLY_BUFFER"})
 
 _Operation = Callable[[_Machine, Any], None]
@@ -299,7 +318,7 @@ _OPERATIONS: dict[str, _Operation] = {
     "TUPLE1": _take(1),
     "TUPLE2": _take(2),
     "TUPLE3": _take(3),
-    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine._marked())),
+    "TUPLE": _Machine.tuple_marked,
     "LIST": _Machine.collect,
     "FROZENSET": _Machine.collect,
     "DICT": _Machine.dict_of,
@@ -316,10 +335,10 @@ _OPERATIONS: dict[str, _Operation] = {
     "OBJ": _Machine.make_marked,
     "INST": _Machine.instance,
     "BUILD": _Machine.build,
-    "PERSID": _Machine.persistent,
+    "PERSID": _push(lambda: Object("persistent id")),
     "BINPERSID": _Machine.stacked_persistent,
-    "EXT1": _Machine.extension,
-    "EXT2": _Machine.extension,
-    "EXT4": _Machine.extension,
-    "NEXT_BUFFER": _Machine.buffer,
+    "EXT1": _push(lambda: Name("extension")),
+    "EXT2": _push(lambda: Name("extension")),
+    "EXT4": _push(lambda: Name("extension")),
+    "NEXT_BUFFER": _push(lambda: Object("buffer")),
 }

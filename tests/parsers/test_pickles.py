@@ -161,6 +161,24 @@ def test_steps_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.damage == "more than 1,000 steps"
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"]" * 5000,
+        b"}" * 5000,
+        b")" * 5000,
+        b"N" + b"\x94" * 5000,  # memo entries
+        b"K\x01" * 50_000 + b"]",  # a stack that nobody takes from
+        b"}(" + b"".join(b"\x8c\x04%04dN" % i for i in range(5000)) + b"u",
+        b"](" + b"N" * 5000 + b"e",
+        b"(" + b"N" * 5000 + b"t",
+    ],
+)
+def test_values_are_bounded(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickles, "MAX_VALUES", 1000)
+    assert "more than 1,000 values" in (pickles.loads(b"\x80\x04" + data + b".").damage or "")
+
+
 def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "dump.pkl"
     path.write_bytes(pickle.dumps("x" * 100))
