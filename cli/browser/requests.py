@@ -112,12 +112,12 @@ class RequestsPage(Page):
     async def _update(self) -> None:
         while self._stale:
             self._stale = False
-            view, counts = await asyncio.to_thread(self._look)
+            view, listing, counts = await asyncio.to_thread(self._look)
             row, first = self.row, self.grid.cursor == 0
             self.view = view
             line = None if first or row is None else view.find(row)
             self.grid.nothing = self._nothing()
-            self.grid.show(Listing(self.rows, view, self.order, self.clock), line)
+            self.grid.show(listing, line)
             self.query_one(Facets).show(counts, self.asked)
             self.headline()
         self.busy = False
@@ -127,9 +127,11 @@ class RequestsPage(Page):
             return "No request is like that; x clears the filters."
         return "" if self.browser.doing else "No request was interrupted; a shows all."
 
-    def _look(self) -> tuple[View, dict[str, list[tuple[str, int]]]]:
+    def _look(self) -> tuple[View, Listing, dict[str, list[tuple[str, int]]]]:
         view = View(self.rows.frame, self.asked, self.order, self.folded)
-        return view, {facet: view.counts(facet) for facet in NAMES}
+        listing = Listing(self.rows, view, self.order, self.clock)
+        listing.columns  # noqa: B018 - their widths take a look at every row, which must not happen while drawing
+        return view, listing, {facet: view.counts(facet) for facet in NAMES}
 
     def headline(self) -> None:
         """How many are shown of how many, and how far the work is."""
