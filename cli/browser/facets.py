@@ -51,7 +51,7 @@ class Facets(OptionList):
         self._pairs: list[tuple[str, str] | None] = []
 
     def show(self, counts: Mapping[str, Sequence[tuple[str, int]]], query: Query) -> None:
-        """Show the counts, with the cursor where it was."""
+        """Show the counts, with the cursor where it was; there is none while the keys are for something else."""
         here = self._pairs[self.highlighted] if self.highlighted is not None and self._pairs else None
         options: list[Option] = []
         self._pairs = []
@@ -70,8 +70,20 @@ class Facets(OptionList):
                 self._pairs.append((facet, value))
         self.clear_options()
         self.add_options(options)
-        first = next((index for index, pair in enumerate(self._pairs) if pair), None)
-        self.highlighted = self._pairs.index(here) if here in self._pairs and here else first
+        if self.has_focus:
+            self.highlighted = self._pairs.index(here) if here in self._pairs and here else self._first
+
+    @property
+    def _first(self) -> int | None:
+        return next((index for index, pair in enumerate(self._pairs) if pair), None)
+
+    def on_focus(self) -> None:
+        """Begin at the top."""
+        self.highlighted = self._first
+
+    def on_blur(self) -> None:
+        """Leave no cursor behind."""
+        self.highlighted = None
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Choose a value, or no longer."""

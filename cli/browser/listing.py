@@ -49,7 +49,8 @@ class Listing:
         words = {
             name: max((len(clean(value)) for value in found if value), default=0) for name, found in values.items()
         }
-        ids = {name: _longest(frame[name], most) for name, (_, most) in IDS.items()}
+        real = frame.lazy().filter(~pl.col("synthetic")).select(*IDS).collect()  # SGLang's own have very long ids
+        ids = {name: _longest(real[name], most) for name, (_, most) in IDS.items()}
         return (
             Column("at", "time", 14 if self.clock.dated else 8),
             Column("rid", "rid", ids["rid"], IDS["rid"][0]),
