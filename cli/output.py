@@ -6,7 +6,6 @@ import io
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +74,8 @@ def save(path: str, data: bytes) -> None:
 
 
 def _replace(target: Path, data: bytes) -> None:
+    import tempfile
+
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:80]}.", suffix=".part")
     temporary = Path(name)
     try:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sglang_lifecycle.analyzers.verdict import Audit, RequestRow
+from sglang_lifecycle.analyzers.verdict import Audit
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,14 +41,9 @@ _TRIGGERS = ("=", "+", "-", "@", "\t", "\r", "\n")
 def rows(audit: Audit) -> Iterator[dict[str, Any]]:
     """The rows, in the audit's order; times are text."""
     for request in audit.requests:
-        yield {name: _value(request, name) for name in COLUMNS}
-
-
-def _value(request: RequestRow, name: str) -> Any:
-    if name in ("received", "ended", "waited_s", "ran_s", "prompt_tokens", "completion_tokens"):
-        return getattr(request.times, name)
-    value = getattr(request, name)
-    return [candidate.cause for candidate in value] if name == "candidates" else value
+        candidates = [each.cause for each in request.candidates]
+        values = request.__dict__ | request.times.__dict__ | {"candidates": candidates}
+        yield {name: values[name] for name in COLUMNS}
 
 
 def frame(audit: Audit) -> pl.DataFrame:

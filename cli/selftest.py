@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sglang_lifecycle.cli.errors import ExitCode, LifecycleError
@@ -14,6 +11,8 @@ from sglang_lifecycle.cli.options import Color, Json
 from sglang_lifecycle.cli.output import show, write
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import RenderableType
 
 RIGHT = frozenset({"right", "undecided"})
@@ -43,6 +42,9 @@ def command(json: Json = False, color: Color = None) -> ExitCode:
 
 def scenarios() -> Iterator[tuple[str, Path]]:
     """The name and the folder of each recorded scenario."""
+    from importlib.resources import files
+    from pathlib import Path
+
     root = Path(str(files("sglang_lifecycle.fixtures")))
     for truth in sorted(root.rglob("truth.json")):
         yield truth.parent.relative_to(root).as_posix(), truth.parent
@@ -50,6 +52,8 @@ def scenarios() -> Iterator[tuple[str, Path]]:
 
 def run(folder: Path) -> dict[str, str]:
     """Audit one scenario; how each rid came out."""
+    import json
+
     from sglang_lifecycle.analyzers.audit import audit
     from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.parsers.log import read

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,6 +110,8 @@ def _from_file() -> dict[str, Value]:
         raise UsageError(f"{file}: {problem}") from None
     for name in table:
         if name not in _BY_NAME:
+            from difflib import get_close_matches
+
             near = get_close_matches(name, _BY_NAME, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_BY_NAME)}"
             raise UsageError(f"{file}: there is no setting {name!r}; {hint}")
