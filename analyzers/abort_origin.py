@@ -57,7 +57,12 @@ def stage(attempt: Attempt) -> str:
     executed = attempt.of(Event.ABORT_EXECUTED)
     if executed:
         return str(executed[0].detail["place"])
-    return "running" if finish.message_id in _RUNNING_MESSAGES else "waiting"
+    return "running" if _told_while_running(finish) else "waiting"
+
+
+def _told_while_running(finish: Fact) -> bool:
+    known = finish.message_id is not None
+    return finish.message_id in _RUNNING_MESSAGES if known else finish.finish_shape == "scheduler"
 
 
 _REFUSED = frozenset({"session-parent-unknown", "session-parent-unfinished"})
@@ -72,7 +77,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     else:
         finding = _unseen(scene, attempt)
     finding.stage = "before-scheduler" if finding.cause in _REFUSED else stage(attempt)
-    if attempt.finish is not None and attempt.finish.message_id not in _RUNNING_MESSAGES and ran(attempt):
+    if attempt.finish is not None and not _told_while_running(attempt.finish) and ran(attempt):
         finding.effects.append("retracted")
     return finding
 
@@ -81,7 +86,10 @@ def early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """Who aborted a request that had not reached the waiting queue: the reason's text itself says that it was one."""
     at = said.at
     calls = scene.calls_between("abort", at - _CALL_BEFORE, at + _CALL_AFTER) if at is not None else []
-    calls = [c for c in calls if c.order > attempt.order]
+    arrived = attempt.received_at
+    calls = [
+        c for c in calls if c.order > attempt.order or (arrived is not None and (c.at or 0.0) >= arrived - _CALL_AFTER)
+    ]
     if calls:
         text = "Aborted by a call of /abort_request before it reached the waiting queue."
         return Finding("explicit-abort", "likely", text, [calls[-1].fact, said])

@@ -72,7 +72,7 @@ def _nan(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     finding = by_message(scene, attempt, finish)
     finding.evidence = [*lines[:1], finish]
     stops = attempt.received.detail.get("stop_nan") if attempt.received is not None else None
-    if lines or stops is False:
+    if stops is False or (lines and stops is None):
         return finding
     if stops:
         delivered = _delivered(attempt, finish)
@@ -310,7 +310,7 @@ def _rank_that_knows(scene: Scene, attempt: Attempt, said: Fact) -> Fact:
         return said
     lines = [f for f in attempt.of(Event.PD_FAILED) if "unknown reason from another rank" not in _reason(f)]
     if not lines and said.room is not None:
-        facts = (f for s in (scene, *scene.others) for f in s.life.of(Event.PD_FAILED) if f.room == said.room)
+        facts = (f for s in scene.others for f in s.life.of(Event.PD_FAILED) if f.room == said.room)
         lines = [f for f in facts if "unknown reason from another rank" not in _reason(f)]
     return lines[0] if lines else said
 

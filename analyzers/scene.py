@@ -108,7 +108,7 @@ class Scene:
     @cached_property
     def plain_ends(self) -> list[Attempt]:
         """Attempts ended by an abort without a reason, by the time of their end."""
-        ended = [a for a in self.attempts if a.finish is not None and a.finish.message_id in PLAIN_ABORTS]
+        ended = [a for a in self.attempts if a.finish is not None and ended_plainly(a.finish)]
         return sorted(ended, key=lambda a: (a.ended_at or 0.0, a.finish_order or 0))
 
     @cached_property
@@ -211,6 +211,13 @@ class Scene:
         """Attempts received before a place and not finished there, those that never finish last."""
         silent = bisect.bisect_left(self._silent, order, key=lambda a: a.order)
         return self.alive_at(order) + self._silent[:silent]
+
+
+def ended_plainly(finish: Fact) -> bool:
+    """Whether a finish reason gives no reason: an abort's known text, or one that an abort call brought (0.5.5 on)."""
+    if finish.message_id is not None:
+        return finish.message_id in PLAIN_ABORTS
+    return finish.finish_type == "abort" and finish.status_code is None
 
 
 _Item = TypeVar("_Item")

@@ -7,9 +7,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from sglang_lifecycle.analyzers.catalogue import cause
 from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine, RequestRow, Times, Verdict
+from sglang_lifecycle.cli.interrupted import shares
 from sglang_lifecycle.cli.output import render
 from sglang_lifecycle.cli.screen import screen
-from sglang_lifecycle.cli.interrupted import shares
 from sglang_lifecycle.cli.table import table
 from sglang_lifecycle.cli.text import width
 from sglang_lifecycle.cli.times import Clock, zone
