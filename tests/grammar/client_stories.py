@@ -338,6 +338,14 @@ def aborted_without_an_access_log(s: Server) -> Ending:
     return Ending(confidence=UNDECIDED, among=("explicit-abort", "abort-all", "pause-abort"))
 
 
+@story("not-established", "0.4.2", "0.5.10", "0.5.23")
+def ended_with_a_text_that_nobody_knows(s: Server) -> Ending:
+    s.receive("r-1")
+    s.wait(2)
+    s.failed("r-1", "A text that no release is known to write", None)
+    return Ending(confidence=UNDECIDED)
+
+
 @story("abort-prefix-collision", "0.4.9", "0.5.3", "0.5.10", "0.5.23")
 def its_rid_begins_with_the_aborted_one(s: Server) -> Ending:
     with_a_survivor(s)

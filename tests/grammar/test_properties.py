@@ -262,3 +262,49 @@ def test_missing_lines_make_nothing_surer(story: Story) -> None:
         assert not overclaims(whole, partial), (
             [records(telling.logs[MAIN])[i][:120] for i in sorted(dropped)], partial.cause, partial.confidence
         )  # fmt: skip
+
+
+# --- two stories on one server ----------------------------------------------------------------------------------------
+def pairs() -> Iterator[object]:
+    """Stories of one release, each followed by another; a story of a request in flight needs the end of the log."""
+    dice = random.Random(7)
+    for release in ("0.4.9", "0.4.10", "0.5.9", "0.5.10", "0.5.18", "0.5.23"):
+        told = [s for s in TOLD_RIGHTLY if s.release == release and not s.options and s.cause != "in-flight"]
+        told = [s for s in told if s.build.__module__ != server_stories.__name__]
+        for _ in range(12):
+            first, after = dice.sample(told, 2)
+            yield pytest.param(first, after, id=f"{first.name}-{after.name}-{release}")
+
+
+NAMES = re.compile(r"\b(sess|ghost)(?![a-z_])")
+
+
+@pytest.mark.parametrize(("first", "after"), pairs())
+def test_two_stories_on_one_server_keep_their_verdicts(first: Story, after: Story) -> None:
+    one = first.tell()
+    now = max(epoch(record) or START for record in records(one.logs[MAIN]))
+    alone, follower = Server(after.release, start=now + 35), Server(after.release, start=now + 63)
+    alone.boot()
+    ending = after.build(follower)
+    then = NAMES.sub(r"other-\1", RID.sub(lambda m: f"other-{m[0]}", follower.text()))
+    rid = f"other-{ending.rid}"
+    both = {MAIN: one.logs[MAIN] + then}
+    assert says(judge(one.logs | both, one.ending.rid))[:2] == says(one.verdict())[:2]
+    assert says(judge(both, rid))[:2] == says(judge({MAIN: alone.text() + then}, rid))[:2]
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("stop_string_is_the_text_of_nan", "model_produced_nan"),
+        ("another_rank_knows_why", "decode_side_never_called"),
+    ],
+)
+def test_the_line_of_another_request_proves_nothing(name: str, other: str) -> None:
+    """In the order that fooled a verdict: the other request's line stands near, and names no rid or another one."""
+    first, after = (next(s for s in STORIES if s.name == n and s.release == "0.4.10") for n in (name, other))
+    one = first.tell()
+    follower = Server("0.4.10", start=max(epoch(record) or START for record in records(one.logs[MAIN])) + 3)
+    after.build(follower)
+    both = {MAIN: one.logs[MAIN] + RID.sub(lambda m: f"other-{m[0]}", follower.text())}
+    assert judge(both, one.ending.rid).confidence != "proven"
