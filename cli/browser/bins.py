@@ -12,6 +12,9 @@ _PARTS = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30)
 STEPS = (0.1, 0.2, 0.5, *_PARTS, *(60 * part for part in _PARTS), *(3600 * part for part in (1, 2, 3, 4, 6, 12, 24)))
 """Seconds of a piece that people can read off an axis; beyond these, whole days."""
 
+SHORT = 20
+"""Seconds of an incident that may be cut finer than whole seconds, which is how exact most logs are."""
+
 LANES = {"queued": "queue", "running": "running", "usage": "token usage"}
 """What is drawn of the load."""
 
@@ -46,7 +49,7 @@ class Bins:
 
 def step_for(seconds: float, number: int) -> float:
     """The smallest readable step with which so many pieces cover a time."""
-    least = seconds / max(number - 1, 1)
+    least = max(seconds / max(number - 1, 1), 1.0 if seconds >= SHORT else 0.0)
     return next((step for step in STEPS if step >= least), math.ceil(least / 86400) * 86400.0)
 
 

@@ -115,7 +115,8 @@ class Lanes(Widget, can_focus=True):
     ) -> Iterator[Text]:
         style = self.get_component_rich_style(f"lanes--{kind}", partial=True)
         faint = self.get_component_rich_style("lanes--faint", partial=True)
-        for index, drawn in enumerate(bars(list(values), top, rows)):
+        headroom = 1.15 if rows > 1 else 1.0  # no bar reaches the lane above
+        for index, drawn in enumerate(bars(list(values), top * headroom, rows)):
             last = index == rows - 1  # the name stands at the foot of its bars
             line = Text(pad(shorten(name, NAMES - 2), NAMES) if last else " " * NAMES, no_wrap=True)
             for empty, run in groupby(drawn, key=lambda block: block == " "):
