@@ -59,6 +59,16 @@ class Driver:
     def text(self, app: Browser) -> str:
         return "\n".join(self.lines(app))
 
+    def shown(self, app: Browser) -> list[str]:
+        """The requests of the list."""
+        return [str(app.rows[index]["rid"]) for index in app.requests.view.indices]
+
+    def under_cursor(self, app: Browser) -> str:
+        """The request under the cursor of the list."""
+        row = app.requests.row
+        assert row is not None
+        return str(app.rows[row]["rid"])
+
 
 @pytest.fixture
 def drive() -> Driver:
