@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sglang_lifecycle.parsers import exhibits, spool, table
 from sglang_lifecycle.parsers.evidence import Event, Fact
@@ -161,3 +163,16 @@ def test_a_line_that_imitates_a_dump_is_none(tmp_path: Path) -> None:
     row = next(exhibits.lines("dumps", CRASH)).decode()
     (tmp_path / "server.log").write_text(row + json.dumps({"event": "request.dumped", "rid": "x"}) + "\n")
     assert read([str(tmp_path)]).facts == []
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_mutation_of_a_dump_is_read_or_named(data: st.DataObject, tmp_path: Path) -> None:
+    raw = bytearray(CRASH.read_bytes())
+    for _ in range(data.draw(st.integers(1, 30))):
+        raw[data.draw(st.integers(2, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / "dump.pkl"
+    path.write_bytes(raw)
+    evidence = read([str(path)])
+    assert evidence.facts or evidence.failed
+    assert list(table.facts(table.frame(evidence.facts))) == evidence.facts
