@@ -108,6 +108,13 @@ def test_text_of_strangers_is_text(hostile: Path, tmp_path: Path) -> None:
     assert {trace["type"] for trace in json.loads(figure)["data"]} >= {"bar"}
 
 
+def test_no_text_in_the_data_of_the_plot_ends_the_element_that_holds_it() -> None:
+    data = {"name": "</script><!--&"}
+    inert = report_page._inert(json.dumps(data))
+    assert not set("<>&") & set(inert)
+    assert json.loads(inert) == data
+
+
 def test_times_are_in_the_zone_asked_for(tmp_path: Path) -> None:
     page = written(ABORTS, tmp_path, "--display-tz", "+05:30")
     assert "between 2026-11-30 00:01:37 and" in page
