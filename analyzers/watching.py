@@ -47,6 +47,8 @@ class Watch:
     def __init__(self, version: str | None = None) -> None:
         self._version = version
         self._said: dict[tuple[str, str | None], tuple[str, str, str]] = {}
+        self._changed: dict[str, float] = {}
+        """The log's time when something new was last said of a rid, UTC epoch seconds."""
         self._happened: dict[tuple[str, str], None] = {}
 
     def news(self, facts: Sequence[Fact]) -> Iterator[News]:
@@ -64,8 +66,10 @@ class Watch:
             verdict = explain(incident, rid)
             found = self._compare(verdict)
             if found is not None:
+                self._changed[rid] = newest or 0.0
                 yield found
         self._said = {key: said for key, said in self._said.items() if key[0] in incident.by_rid}
+        self._changed = {rid: at for rid, at in self._changed.items() if rid in incident.by_rid}
         while len(self._happened) > _LASTING_AT_MOST:
             del self._happened[next(iter(self._happened))]
 
@@ -78,19 +82,34 @@ class Watch:
         self._said[key] = now
         return News(verdict=verdict, update=before is not None)
 
-    @staticmethod
-    def _unsettled(incident: Incident, newest: float | None) -> Iterator[str]:
-        """The rids whose verdict may be new or different: those that are open, and those that ended lately."""
+    def _unsettled(self, incident: Incident, newest: float | None) -> Iterator[str]:
+        """The rids whose verdict may be new or different.
+
+        What was said of one stands once nothing has been heard of it for a while: the lines that it rested on go.
+        """
+        since = (newest or 0.0) - SETTLE
         for rid, peers in incident.by_rid.items():
-            if rid not in incident.batches and any(_unsettled(attempt, newest) for _, attempt in peers):
+            if rid in incident.batches:
+                continue
+            changed = self._changed.get(rid)
+            lately = any(_heard(attempt) >= since for _, attempt in peers)
+            if changed is not None:
+                due = lately or changed >= since
+            else:
+                due = any(_may_be_cut(attempt, lately) for _, attempt in peers)
+            if due:
                 yield rid
 
 
-def _unsettled(attempt: Attempt, newest: float | None) -> bool:
-    finish = attempt.finish
-    if finish is None:
-        return True
-    return finish.finish_type == "abort" and (newest is None or finish.at is None or finish.at >= newest - SETTLE)
+def _heard(attempt: Attempt) -> float:
+    """The time of the newest fact about it, UTC epoch seconds."""
+    facts = (attempt.received, attempt.finish, *attempt.facts[-1:])
+    return max((f.at for f in facts if f is not None and f.at is not None), default=float("inf"))
+
+
+def _may_be_cut(attempt: Attempt, lately: bool) -> bool:
+    """Whether it has no end, or ended lately and not by itself."""
+    return attempt.finish is None or (lately and attempt.finish.finish_type == "abort")
 
 
 def kept(facts: Sequence[Fact]) -> frozenset[int]:

@@ -59,6 +59,20 @@ def test_a_change_is_an_update(recorded: Any) -> None:
             seen.add(each.verdict.rid)
 
 
+def test_what_was_said_stands_when_its_lines_are_gone(recorded: Any) -> None:
+    source = reader(Source("x"), UTC)
+    with recorded("0.5.23/s11a_kill9_scheduler").server_log.open("rb") as file:
+        for line in Forward(file):
+            source.feed(line)
+    facts = source.finish()
+    watch = Watch()
+    assert any(n.verdict is not None for n in watch.news(facts))
+    end = max(f.at for f in facts if f.at is not None)
+    begun = [f for f in facts if f.event is Event.REQUEST_RECEIVED]
+    later = _fact(Event.BATCH_DECODE, end + watching.SETTLE + 1)
+    assert list(watch.news([*begun, later])) == []
+
+
 def _fact(event: Event, at: float | None, rid: str | None = None) -> Fact:
     return Fact(event, "x", 1, 0, 1, at=at, at_error=0.0, at_from="own", rid=rid)
 
