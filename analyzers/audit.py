@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from datetime import datetime
 
 from sglang_lifecycle.analyzers import deaths
@@ -23,17 +24,7 @@ def audit(incident: Incident, since: float | None = None, until: float | None = 
             rows.append(row)
     rows.sort(key=lambda r: (r.times.received or r.times.ended or "", r.rid))
     return Audit(
-        inputs=[
-            InputReport(
-                path=s.path,
-                bytes=s.bytes,
-                lines=s.lines,
-                recognised=s.recognised,
-                unknown=s.unknown,
-                warnings=s.warnings,
-            )
-            for s in incident.evidence.sources
-        ],
+        inputs=inputs(incident),
         totals=totals(rows),
         server_events=[
             ServerEvent(
@@ -44,6 +35,11 @@ def audit(incident: Incident, since: float | None = None, until: float | None = 
         ],
         requests=rows,
     )
+
+
+def inputs(incident: Incident) -> list[InputReport]:
+    """What became of every input."""
+    return [InputReport(**asdict(source)) for source in incident.evidence.sources]
 
 
 def totals(rows: list[RequestRow]) -> Totals:

@@ -10,11 +10,12 @@ from statistics import median, mode
 
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.audit import inputs
 from sglang_lifecycle.analyzers.coverage_models import Coverage, Gap, LifeCoverage, Offset, RequestLog, Switch
 from sglang_lifecycle.analyzers.explain import timestamp
 from sglang_lifecycle.analyzers.incident import Incident, Scene
 from sglang_lifecycle.analyzers.questions import open_questions
-from sglang_lifecycle.analyzers.verdict import InputReport, Version
+from sglang_lifecycle.analyzers.verdict import Version
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 GAP_LEAST = 15.0
@@ -49,17 +50,7 @@ def coverage(incident: Incident) -> Coverage:
     scenes = [scene for scene in incident.scenes if scene.life.facts]
     found = [_life(scene) for scene in scenes]
     return Coverage(
-        inputs=[
-            InputReport(
-                path=s.path,
-                bytes=s.bytes,
-                lines=s.lines,
-                recognised=s.recognised,
-                unknown=s.unknown,
-                warnings=s.warnings,
-            )
-            for s in incident.evidence.sources
-        ],
+        inputs=inputs(incident),
         lives=found,
         offsets=[offset for scene in scenes for offset in _offsets(scene)] + list(_across(scenes)),
         questions=open_questions(found, [scene.release for scene in scenes]),

@@ -184,10 +184,9 @@ class Scene:
         flying: list[Attempt] = []
         arrived = 0
         for start in range(0, len(self.life.facts) + 1, _BLOCK):
-            while arrived < len(self._ending) and self._ending[arrived].order < start:
-                flying.append(self._ending[arrived])
-                arrived += 1
-            flying = [a for a in flying if (a.finish_order or 0) > start]
+            first = arrived
+            arrived = bisect.bisect_left(self._ending, start, lo=first, key=lambda a: a.order)
+            flying = [a for a in (*flying, *self._ending[first:arrived]) if (a.finish_order or 0) > start]
             found.append((arrived, flying))
         return found
 

@@ -47,7 +47,8 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     if not fits and not roots and scene.release.may_be("0.5.20"):
         return _unseen_root(attempt, message_id, stage)
     own = _own(scene, attempt, message_id, stage, ran, fits)
-    if scene.release.may_be("0.5.20") and not _limit_confirmed(scene, attempt, message_id):
+    hidden = _open_prefix(scene, attempt)
+    if scene.release.may_be("0.5.20") and (hidden or not _limit_confirmed(scene, attempt, message_id)):
         own.confidence = "likely"
         own.candidates.append(("timeout-prefix-collision", "the limit: SGLANG_REQ_…_TIMEOUT of the server"))
     if roots:
@@ -55,6 +56,16 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
         note = ("timeout-prefix-collision", "the limit: its time is as long as that of the rid that is its prefix")
         own.candidates = [note]
     return own
+
+
+def _open_prefix(scene: Scene, attempt: Attempt) -> bool:
+    """Whether a request whose rid is its prefix was in flight and has no `Finish`: its timeout may have gone unseen."""
+    end = attempt.finish_order or 0
+    return any(
+        other.finish is None and other.order < end
+        for length in range(1, len(attempt.rid))
+        for other in scene.by_rid.get(attempt.rid[:length], ())
+    )
 
 
 def _limit_confirmed(scene: Scene, attempt: Attempt, message_id: str) -> bool:

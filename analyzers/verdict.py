@@ -161,6 +161,8 @@ class InputReport(_Model):
     recognised: int
     unknown: int
     warnings: list[str] = []
+    wrappers: list[str] = Field(default=[], description="formats of log collectors around its lines, outermost first")
+    zone: str | None = Field(default=None, description="the zone of its stamps, where a collector's clock told it")
 
 
 class ServerEvent(_Model):

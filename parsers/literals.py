@@ -98,8 +98,13 @@ def string(text: str) -> str | None:
                 value = ast.literal_eval(text)
             except (SyntaxError, ValueError):  # a raw newline (0.4.1) or a lone surrogate
                 return text[1:-1]
-            return value if isinstance(value, str) else None
+            return _printable(value) if isinstance(value, str) else None
     return None
+
+
+def _printable(text: str) -> str:
+    """A text that can be written out again: half of a surrogate pair is no character."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def value(text: str, depth: int = 0) -> Any:

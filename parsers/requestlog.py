@@ -7,6 +7,7 @@ prompts and outputs are stepped over, quote-aware.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -222,5 +223,13 @@ def _read_cut_json(message: str) -> RequestRecord | None:
     head = _CUT_JSON.match(message)
     if head is None or head["event"] not in _EVENTS:
         return None
-    rid = orjson.loads(head["rid"]) if head["rid"] else None
+    rid = _json_string(head["rid"]) if head["rid"] else None
     return RequestRecord(head["event"], rid, timestamp=head["timestamp"], cut=True)
+
+
+def _json_string(text: str) -> str | None:
+    """A JSON string; one that Python wrote may hold half of a surrogate pair, which is no character."""
+    try:
+        return str(json.loads(text, strict=False)).encode("utf-8", "replace").decode("utf-8")
+    except ValueError:
+        return None
