@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sglang_lifecycle.analyzers import attempts, fingerprint, lives, responses
 from sglang_lifecycle.analyzers.attempts import Attempt
@@ -34,8 +34,13 @@ OUTSIDE = frozenset(e for e in Event if e.startswith(("gateway.", "platform.", "
 class Incident:
     """Everything that a set of logs says, ready to be asked."""
 
-    def __init__(self, evidence: Evidence, version: str | None = None) -> None:
-        """`version`: the SGLang release, where the user knows better than the fingerprint."""
+    def __init__(
+        self, evidence: Evidence, version: str | None = None, limits: Mapping[str, float] | None = None
+    ) -> None:
+        """What the user knows better than the logs.
+
+        `version`: the SGLang release; `limits`: the servers' `waiting_timeout` and `running_timeout` in seconds.
+        """
         self.evidence = evidence
         told = fingerprint.told(version) if version else None
         inside = [f for f in evidence.facts if f.event not in OUTSIDE]
@@ -45,6 +50,7 @@ class Incident:
         assign(self.outside, [scene.life for scene in self.scenes])
         for scene in self.scenes:
             scene.others = [s for s in self.scenes if s is not scene]
+            scene.limits = limits or {}
         self.by_rid: dict[str, list[tuple[Scene, Attempt]]] = {}
         for scene in self.scenes:
             for attempt in scene.attempts:

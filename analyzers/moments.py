@@ -84,7 +84,7 @@ class Moments:
 
     @cached_property
     def limits(self) -> dict[str, float]:
-        """The shortest time after which each kind of timeout struck of its own, in seconds; the logs print no limit."""
+        """The limits in seconds: those that are told, else the shortest time after which a timeout struck by itself."""
         found: dict[str, float] = {}
         for attempt in self.scene.attempts:
             message = canonical(attempt.finish.message_id) if attempt.finish is not None else None
@@ -93,7 +93,7 @@ class Moments:
             spent = timeouts.spent(attempt, message)
             if spent is not None:
                 found[message] = min(spent, found.get(message, spent))
-        return found
+        return {**found, **self.scene.limits}
 
     def bounds(self, message: str) -> tuple[float | None, float | None]:
         """The waiting and the running limit, at least, in seconds, for a question about one kind's text.

@@ -48,7 +48,9 @@ class ReplayedLife(_Model):
     life: int
     era: str
     release: str | None = None
-    waiting_limit_s: float | None = Field(default=None, description="the shortest wait that a timeout ended")
+    waiting_limit_s: float | None = Field(
+        default=None, description="as told, else the shortest wait that a timeout ended"
+    )
     running_limit_s: float | None = None
 
 

@@ -154,13 +154,13 @@ def _sessions(
 
 
 def _overdue(scene: Scene, model: Replayer, attempt: Attempt) -> Iterator[ForbiddenStep]:
-    """A request that waited past a limit which ended others, and was answered."""
+    """A request that waited past the limit, and was answered."""
     limit = model.moments.limits.get("waiting_timeout")
     finish = attempt.finish
     if limit is None or finish is None or finish.queue_s is None or (finish.retractions or 0) > 0:
         return
     if limit + _LATE < finish.queue_s < (attempt.latency or 0.0):
-        text = f"it waited {finish.queue_s:.1f} s and was answered, where the limit ended others after {limit:.1f} s"
+        text = f"it waited {finish.queue_s:.1f} s and was answered, where the limit is {limit:.1f} s"
         yield _step(text, [finish], attempt.rid, attempt.session_id)
 
 

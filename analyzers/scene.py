@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -52,6 +52,8 @@ class Scene:
     responses: responses.Responses = field(default_factory=responses.Responses)
     others: list[Scene] = field(default_factory=list)
     """The scenes of the other lives and servers of the incident."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """The limits that the user knows, in seconds, by the text of the timeout (`waiting_timeout`, `running_timeout`)."""
     memo: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @cached_property

@@ -1,13 +1,15 @@
 """Step 3 of the debugging order: a waiting or a running timeout, its own or one that hit it by rid prefix.
 
 The scheduler writes no line of its own for a timeout (0.5.8 to 0.5.23), and the limits are environment variables that
-no log prints: `SGLANG_REQ_WAITING_TIMEOUT`, `SGLANG_REQ_RUNNING_TIMEOUT`. From 0.5.20 on a timeout travels as an
-abort by rid, and an abort matches by prefix (managers/scheduler.py:_poll_timeout_aborts, abort_request).
+no log prints: `SGLANG_REQ_WAITING_TIMEOUT`, `SGLANG_REQ_RUNNING_TIMEOUT`; the user may tell them. From 0.5.20 on a
+timeout travels as an abort by rid, and an abort matches by prefix (managers/scheduler.py:_poll_timeout_aborts,
+abort_request).
 """
 
 from __future__ import annotations
 
 import bisect
+from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
@@ -17,6 +19,7 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 _STROKE = 1.6  # seconds within which one poll's victims are written
 _ALIKE = 0.6  # seconds by which two timeouts of one limit differ
 _SLACK = 0.25  # seconds by which a genuine timeout may be measured shorter than its limit
+_ASTRAY = "no timeout of its kind lasted as long as the limit that was told"
 _CAUSE = {"waiting_timeout": "waiting-timeout", "running_timeout": "running-timeout"}
 _SHAPE = {"waiting_timeout": "echo-with-reason", "running_timeout": "scheduler"}
 
@@ -40,22 +43,89 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     message_id = attempt.finish.message_id or ""
     ran = ran_before(attempt)
     roots = _roots(scene, attempt, message_id)
+    told = _Told.of(scene, attempt, message_id)
+    astray = False  # whether the limit that was told can't be this server's, as far as these timeouts show
+    if told is not None and told.refutes:
+        reached = [root for root in roots if (theirs := _Told.of(scene, root, message_id)) and not theirs.refutes]
+        astray = not reached and (bool(roots) or _limit_confirmed(scene, attempt, message_id))
+        roots = reached or roots
     fits = attempt.finish.finish_shape in (None, _SHAPE[message_id])
     stage = "running" if attempt.finish.finish_shape == "scheduler" else "waiting"
-    if roots and _too_short(scene, attempt, roots, message_id, fits):
-        return _collision(attempt, roots[0], message_id, stage)
-    if not fits and not roots and scene.release.may_be("0.5.20"):
-        return _unseen_root(attempt, message_id, stage)
-    own = _own(scene, attempt, message_id, stage, ran, fits)
+    if roots and _too_short(attempt, roots, message_id, fits, None if astray else told):
+        found = _collision(attempt, roots[0], message_id, stage, None if astray else told)
+        if astray:
+            found.doubt(_ASTRAY)
+        return found
+    if not roots and scene.release.may_be("0.5.20"):
+        if not fits:
+            return _unseen_root(attempt, message_id, stage)
+        if told is not None and told.refutes and not astray:
+            return _unseen_root(attempt, message_id, stage, told)
+    own = _own(scene, attempt, message_id, stage, ran, fits, told)
+    if told is not None and told.refutes:
+        own.doubt(f"it lasted {told.mine:.1f} s, less than the limit of {told.limit:g} s that was told")
     hidden = _open_prefix(scene, attempt)
-    if scene.release.may_be("0.5.20") and (hidden or not _limit_confirmed(scene, attempt, message_id)):
+    confirmed = (told is not None and told.confirms) or _limit_confirmed(scene, attempt, message_id)
+    if scene.release.may_be("0.5.20") and (hidden or not confirmed) and not (told is not None and told.exceeded):
         own.confidence = "likely"
-        own.candidates.append(("timeout-prefix-collision", "the limit: SGLANG_REQ_…_TIMEOUT of the server"))
-    if roots:
+        own.candidates.append(("timeout-prefix-collision", _decides(told, "SGLANG_REQ_…_TIMEOUT of the server")))
+    if roots and not (told is not None and told.exceeded):
         own.confidence = "likely"
-        note = ("timeout-prefix-collision", "the limit: its time is as long as that of the rid that is its prefix")
-        own.candidates = [note]
+        note = _decides(told, "its time is as long as that of the rid that is its prefix")
+        own.candidates = [("timeout-prefix-collision", note)]
     return own
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A limit that the user knows, beside the time of an attempt that a timeout ended."""
+
+    limit: float
+    mine: float
+    slack: float
+    exact: bool
+    """Whether nothing but what the limit counts is in the attempt's time; if not, it may have been less."""
+
+    @classmethod
+    def of(cls, scene: Scene, attempt: Attempt, message_id: str) -> _Told | None:
+        """`None` where no limit is told, or the time is unknown."""
+        limit, mine = scene.limits.get(message_id), spent(attempt, message_id)
+        finish = attempt.finish
+        if limit is None or mine is None or finish is None:
+            return None
+        slack = _SLACK
+        if finish.e2e_s is None and attempt.received is not None:  # by the log's clock, which may be a coarse one
+            slack += (attempt.received.at_error or 0.0) + (finish.at_error or 0.0)
+        exact = message_id == "waiting_timeout" or finish.queue_s is not None or "forward_entry_time" in finish.detail
+        return cls(limit, mine, slack, exact)
+
+    @property
+    def refutes(self) -> bool:
+        """Whether it ended before its own time had come."""
+        return self.mine < self.limit - self.slack
+
+    @property
+    def confirms(self) -> bool:
+        """Whether its own time had come."""
+        return self.exact and not self.refutes
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether its own time had come beyond doubt: what was measured around the wait makes no difference."""
+        return self.exact and self.mine >= self.limit + self.slack
+
+
+def _decides(told: _Told | None, otherwise: str) -> str:
+    """What would tell an own timeout from another rid's."""
+    if told is None:
+        return f"the limit: {otherwise}"
+    if told.refutes:
+        return "whether the limit that was told is this server's"
+    if not told.exact:
+        return f"how long it ran: of its {told.mine:.1f} s, part may have been spent in the queue"
+    return (
+        f"when the scheduler took it up: its {told.mine:.1f} s are too close to the limit of {told.limit:g} s to tell"
+    )
 
 
 def _open_prefix(scene: Scene, attempt: Attempt) -> bool:
@@ -96,14 +166,20 @@ def _lengths(scene: Scene) -> dict[str, list[tuple[float, float]]]:
     }
 
 
-def _unseen_root(attempt: Attempt, message_id: str, stage: str) -> Finding:
-    """The form of the reason is that of the other stage: only another rid's timeout does that (0.5.20 on)."""
+def _unseen_root(attempt: Attempt, message_id: str, stage: str, told: _Told | None = None) -> Finding:
+    """The reason's form is the other stage's, or its time was too short: only another rid's timeout (0.5.20 on)."""
     assert attempt.finish is not None
     kind = "waiting" if message_id == "waiting_timeout" else "running"
-    text = f"A {kind} timeout ended it although it stood elsewhere: it was another rid's, which these logs lack."
+    if told is None:
+        why = "although it stood elsewhere"
+    else:
+        why = f"after {told.mine:.1f} s, before the limit of {told.limit:g} s that was told"
+    text = f"A {kind} timeout ended it {why}: it was another rid's, which these logs lack."
     finding = Finding("timeout-prefix-collision", "likely", text, [attempt.finish], stage=stage, actor="peer-request")
     finding.missing.append("the request whose rid is a prefix of this one and that timed out in the same second")
     finding.http_status = None if attempt.stream else 503
+    if told is not None:
+        finding.candidates.append((_CAUSE[message_id], "whether the limit that was told is this server's"))
     return finding
 
 
@@ -139,18 +215,20 @@ def ran_before(attempt: Attempt) -> bool:
     return bool((finish.completion_tokens or 0) > 0 or finish.retractions or "forward_entry_time" in finish.detail)
 
 
-def _too_short(scene: Scene, attempt: Attempt, roots: list[Attempt], message_id: str, fits: bool) -> bool:
+def _too_short(attempt: Attempt, roots: list[Attempt], message_id: str, fits: bool, told: _Told | None) -> bool:
     """Whether its own time can't have reached the limit."""
     if not fits and message_id == "running_timeout" and not ran_before(attempt):
         return True  # a running timeout on a request that never ran
     if not fits and message_id == "waiting_timeout":
         return True  # a waiting timeout that ended a running request
+    if told is not None and (told.refutes or told.confirms):
+        return told.refutes
     mine = spent(attempt, message_id)
     limits = [s for root in roots if (s := spent(root, message_id)) is not None]
     return mine is not None and bool(limits) and mine < min(limits) - _SLACK
 
 
-def _collision(attempt: Attempt, root: Attempt, message_id: str, stage: str) -> Finding:
+def _collision(attempt: Attempt, root: Attempt, message_id: str, stage: str, told: _Told | None) -> Finding:
     assert attempt.finish is not None
     assert root.finish is not None
     kind = "waiting" if message_id == "waiting_timeout" else "running"
@@ -159,6 +237,8 @@ def _collision(attempt: Attempt, root: Attempt, message_id: str, stage: str) -> 
         how = ": it was running, and a waiting timeout of its own ends only what waits"
     elif stage == "waiting" and kind == "running":
         how = ": it had never run"
+    elif told is not None and told.refutes:
+        how = f": it had lasted {told.mine:.1f} s, and the limit is {told.limit:g} s, as told"
     else:
         how = f": it had lasted {mine:.1f} s, that one {limit:.1f} s" if mine and limit else ""
     finding = Finding(
@@ -173,22 +253,26 @@ def _collision(attempt: Attempt, root: Attempt, message_id: str, stage: str) -> 
     finding.chain.append(
         Cause(_CAUSE[message_id], f"{root.rid!r} reached its {kind} timeout", [root.finish], rid=root.rid)
     )
-    finding.ruled_out.append(
-        Cause(_CAUSE[message_id], "its own time or stage does not reach the limit", [attempt.finish])
-    )
+    why = "its own time or stage does not reach the limit"
+    if told is not None and told.refutes:
+        why = f"its own {told.mine:.1f} s do not reach the limit of {told.limit:g} s that was told"
+    finding.ruled_out.append(Cause(_CAUSE[message_id], why, [attempt.finish]))
     return finding
 
 
-def _own(scene: Scene, attempt: Attempt, message_id: str, stage: str, ran: bool, fits: bool) -> Finding:
+def _own(
+    scene: Scene, attempt: Attempt, message_id: str, stage: str, ran: bool, fits: bool, told: _Told | None
+) -> Finding:
     assert attempt.finish is not None
     cause = _CAUSE[message_id]
     mine = spent(attempt, message_id)
     after = f" after {mine:.1f} s" if mine is not None else ""
+    limit = f"limit of {told.limit:g} s, as told," if told is not None and not told.refutes else "limit"
     verb = "Waited too long in the queue" if cause == "waiting-timeout" else "Ran too long"
     finding = Finding(
         cause,
         "proven",
-        f"{verb}{after}: the scheduler's limit ended it.",
+        f"{verb}{after}: the scheduler's {limit} ended it.",
         [attempt.finish],
         stage="waiting" if cause == "waiting-timeout" else stage,
         http_status=None if attempt.stream else 503,
@@ -212,7 +296,10 @@ def _add_context(scene: Scene, attempt: Attempt, finding: Finding) -> None:
     zombies = [a for a in _zombies(scene) if a is not attempt and len(_undeliverable(a, attempt.order, end, scene)) > 1]
     if zombies:
         lines = [f for a in zombies[:3] for f in _undeliverable(a, attempt.order, end, scene)[:1]]
-        text = f"{len(zombies)} request(s) whose client had gone were decoded on and held slots while it waited"
+        who = f"{len(zombies)} requests" if len(zombies) > 1 else "a request"
+        text = f"{who} whose client had gone was decoded on and held a slot while it waited"
+        if len(zombies) > 1:
+            text = f"{who} whose clients had gone were decoded on and held slots while it waited"
         finding.chain.append(Cause("client-disconnect", text, lines, rid=zombies[0].rid))
     seen = [f for f in scene.batches_between(attempt.order, end) if f.running is not None]
     if seen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers import deaths
@@ -44,8 +44,9 @@ class News:
 class Watch:
     """Compares what the facts say with what was said of them before."""
 
-    def __init__(self, version: str | None = None) -> None:
-        self._version = version
+    def __init__(self, incident: Callable[[Evidence], Incident] = Incident) -> None:
+        """`incident` makes one of the evidence, with what the user knows better than the logs."""
+        self._incident = incident
         self._said: dict[tuple[str, str | None], tuple[str, str, str]] = {}
         self._changed: dict[str, float] = {}
         """The log's time when something new was last said of a rid, UTC epoch seconds."""
@@ -55,7 +56,7 @@ class Watch:
         """What is new or changed since the last call, in the order of time."""
         evidence = Evidence(list(facts))
         fold(evidence)
-        incident = Incident(evidence, self._version)
+        incident = self._incident(evidence)
         newest = incident.last_time
         for one in deaths.happenings(incident):
             key = (one.cause, one.summary)

@@ -23,9 +23,11 @@ from sglang_lifecycle.cli.options import (
     Output,
     Paths,
     Quiet,
+    RunningTimeout,
     SGLangVersion,
     Since,
     Until,
+    WaitingTimeout,
     Zone,
 )
 from sglang_lifecycle.cli.output import PLAIN_WIDTH, discard_stdout, render, save, show, write_bytes
@@ -52,6 +54,8 @@ def command(
     tz: Zone = None,
     display_tz: DisplayZone = None,
     sglang_version: SGLangVersion = None,
+    waiting_timeout: WaitingTimeout = None,
+    running_timeout: RunningTimeout = None,
     config: Config = None,
     quiet: Quiet = False,
     color: Color = None,
@@ -66,11 +70,10 @@ def command(
     earlier = _earlier(baseline) if baseline is not None else None
 
     from sglang_lifecycle.analyzers.audit import audit
-    from sglang_lifecycle.analyzers.incident import Incident
 
     evidence = question.read()
     window = question.window(evidence)
-    result = audit(Incident(evidence, question.version), window.since, window.until)
+    result = audit(question.incident(evidence), window.since, window.until)
     _ignore(result, values["ignore"].value)
     _judge(result, values["fail_on"].value)
     if earlier is not None and baseline is not None:

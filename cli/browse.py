@@ -10,7 +10,17 @@ import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError
 from sglang_lifecycle.cli.inputs import complain, request, status
-from sglang_lifecycle.cli.options import Color, DisplayZone, Paths, SGLangVersion, Since, Until, Zone
+from sglang_lifecycle.cli.options import (
+    Color,
+    DisplayZone,
+    Paths,
+    RunningTimeout,
+    SGLangVersion,
+    Since,
+    Until,
+    WaitingTimeout,
+    Zone,
+)
 
 
 def command(
@@ -21,6 +31,8 @@ def command(
     tz: Zone = None,
     display_tz: DisplayZone = None,
     sglang_version: SGLangVersion = None,
+    waiting_timeout: WaitingTimeout = None,
+    running_timeout: RunningTimeout = None,
     color: Color = None,
 ) -> ExitCode:
     """Browse every request in the terminal: list, verdicts, raw lines, time, sessions. ? shows the keys."""

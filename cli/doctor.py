@@ -22,10 +22,9 @@ def command(
     question = request(paths, None, None, tz, display_tz, sglang_version)
 
     from sglang_lifecycle.analyzers.coverage import coverage
-    from sglang_lifecycle.analyzers.incident import Incident
 
     evidence = question.read()
-    found = coverage(Incident(evidence, question.version))
+    found = coverage(question.incident(evidence))
     if json:
         write(found.model_dump_json(by_alias=True))
     else:

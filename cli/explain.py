@@ -20,9 +20,11 @@ from sglang_lifecycle.cli.options import (
     Json,
     Paths,
     Quiet,
+    RunningTimeout,
     SGLangVersion,
     Since,
     Until,
+    WaitingTimeout,
     Zone,
 )
 from sglang_lifecycle.cli.output import show, write
@@ -63,6 +65,8 @@ def command(
     tz: Zone = None,
     display_tz: DisplayZone = None,
     sglang_version: SGLangVersion = None,
+    waiting_timeout: WaitingTimeout = None,
+    running_timeout: RunningTimeout = None,
     config: Config = None,
     quiet: Quiet = False,
     color: Color = None,
@@ -73,11 +77,10 @@ def command(
 
     from sglang_lifecycle.analyzers.explain import explain
     from sglang_lifecycle.analyzers.identities import at_gateway, identify
-    from sglang_lifecycle.analyzers.incident import Incident
 
     evidence = question.read()
     window = question.window(evidence)
-    incident = Incident(evidence, question.version)
+    incident = question.incident(evidence)
     verdicts = []
     for text in asked:
         matched = identify(incident, text)

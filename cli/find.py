@@ -9,7 +9,18 @@ import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error
 from sglang_lifecycle.cli.inputs import request, status
-from sglang_lifecycle.cli.options import Color, DisplayZone, Json, Paths, SGLangVersion, Since, Until, Zone
+from sglang_lifecycle.cli.options import (
+    Color,
+    DisplayZone,
+    Json,
+    Paths,
+    RunningTimeout,
+    SGLangVersion,
+    Since,
+    Until,
+    WaitingTimeout,
+    Zone,
+)
 from sglang_lifecycle.cli.output import show, write
 from sglang_lifecycle.cli.text import clean, count
 from sglang_lifecycle.cli.times import bound
@@ -48,6 +59,8 @@ def command(
     tz: Zone = None,
     display_tz: DisplayZone = None,
     sglang_version: SGLangVersion = None,
+    waiting_timeout: WaitingTimeout = None,
+    running_timeout: RunningTimeout = None,
     color: Color = None,
 ) -> ExitCode:
     """Look for requests without an id: by time, peer, session, status or prompt."""
@@ -56,7 +69,6 @@ def command(
     _check(text, hash)
 
     from sglang_lifecycle.analyzers.finder import Query, find
-    from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.parsers.prompts import prompts
 
     evidence = question.read()
@@ -73,7 +85,7 @@ def command(
         text=text,
         hash=hash,
     )
-    found = find(Incident(evidence, question.version), query, prompts)
+    found = find(question.incident(evidence), query, prompts)
     if not found:
         error("no request fits" + ("" if text is None and hash is None else _HIDDEN))
         return ExitCode.NOT_FOUND

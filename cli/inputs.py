@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,11 +14,15 @@ from sglang_lifecycle.cli.output import progress
 from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
 
 if TYPE_CHECKING:
+    from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.verdict import EvidenceLine
     from sglang_lifecycle.parsers.evidence import Evidence
 
 EXCERPT = 400
 """Characters of a line's excerpt in JSON."""
+
+LIMITS = ("waiting_timeout", "running_timeout")
+"""The settings that are limits of the servers."""
 
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?\S*)")
 
@@ -46,6 +50,7 @@ class Request:
     clock: Clock
     version: str | None
     bounds: tuple[Bound | None, Bound | None]
+    limits: Mapping[str, float]
 
     def read(self) -> Evidence:
         """Read the inputs; what is wrong with them goes to stderr."""
@@ -65,6 +70,12 @@ class Request:
         if logs:
             parts.append(read(logs, tz=self.zone, progress=report))
         return parts[0] if len(parts) == 1 else store.merge(parts)
+
+    def incident(self, evidence: Evidence) -> Incident:
+        """The evidence to judge, with what the user knows better than the logs."""
+        from sglang_lifecycle.analyzers.incident import Incident
+
+        return Incident(evidence, self.version, self.limits)
 
     def window(self, evidence: Evidence) -> Window:
         """The bounds, now that the last time in the logs is known."""
@@ -114,7 +125,8 @@ def request(
     if release.text is not None and not match:
         raise UsageError(f"{_name('sglang_version', release)} {release.text!r} is no version; give one such as 0.5.10")
     bounds = bound("--since", since, clock.zone), bound("--until", until, clock.zone)
-    return Request(paths, logs.text, clock, match[1] if match else None, bounds)
+    limits = {name: float(told) for name in LIMITS if (told := values[name].value) is not None}
+    return Request(paths, logs.text, clock, match[1] if match else None, bounds, limits)
 
 
 def _name(setting: str, value: settings.Value) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.errors import silence
 
 Paths = Annotated[list[str], typer.Argument(metavar="PATH…", help="Log files or folders of them; - is stdin.")]
@@ -40,6 +42,28 @@ def _remember(context: typer.Context, value: str | None) -> str | None:
 Config = Annotated[
     str | None,
     typer.Option(metavar="FILE", callback=_remember, help="Settings, instead of the nearest lifecycle.toml upward."),
+]
+
+
+def _limit(name: str) -> Callable[[typer.Context, float | None], float | None]:
+    def keep(context: typer.Context, value: float | None) -> float | None:
+        settings.tell(context, name, value)
+        return value
+
+    return keep
+
+
+WaitingTimeout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        callback=_limit("waiting_timeout"),
+        help="The servers' SGLANG_REQ_WAITING_TIMEOUT, which no log prints.",
+    ),
+]
+RunningTimeout = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", callback=_limit("running_timeout"), help="The same of SGLANG_REQ_RUNNING_TIMEOUT."),
 ]
 FailOn = Annotated[
     list[str] | None,

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error
 from sglang_lifecycle.cli.inputs import quoted, request, status
-from sglang_lifecycle.cli.options import Color, DisplayZone, Json, Paths, Since, Until, Zone
+from sglang_lifecycle.cli.options import (
+    Color,
+    DisplayZone,
+    Json,
+    Paths,
+    RunningTimeout,
+    Since,
+    Until,
+    WaitingTimeout,
+    Zone,
+)
 from sglang_lifecycle.cli.output import show, write
 from sglang_lifecycle.cli.text import clean
 
@@ -49,6 +60,8 @@ def run(
         str | None,
         typer.Option(metavar="V", help="Replay by the rules of another release: would it have helped?"),
     ] = None,
+    waiting_timeout: WaitingTimeout = None,
+    running_timeout: RunningTimeout = None,
     json: Json = False,
     since: Since = None,
     until: Until = None,
@@ -60,11 +73,10 @@ def run(
     question = request(paths, since, until, tz, display_tz, sglang_version)
     change = _change(changes or [], question.version) if changes or question.version else None
 
-    from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.replay_report import run as replayed
 
     evidence = question.read()
-    incident = Incident(evidence)
+    incident = replace(question, version=None).incident(evidence)  # the version is a question here
     known, missing = _known(incident, rids)
     window = question.window(evidence)
     result = replayed(incident, known, window.since, window.until)

@@ -8,7 +8,16 @@ import typer
 
 from sglang_lifecycle.cli.errors import ExitCode
 from sglang_lifecycle.cli.inputs import request, status
-from sglang_lifecycle.cli.options import DisplayZone, Paths, SGLangVersion, Since, Until, Zone
+from sglang_lifecycle.cli.options import (
+    DisplayZone,
+    Paths,
+    RunningTimeout,
+    SGLangVersion,
+    Since,
+    Until,
+    WaitingTimeout,
+    Zone,
+)
 from sglang_lifecycle.cli.output import save, write
 from sglang_lifecycle.cli.text import count, size
 
@@ -21,17 +30,18 @@ def command(
     tz: Zone = None,
     display_tz: DisplayZone = None,
     sglang_version: SGLangVersion = None,
+    waiting_timeout: WaitingTimeout = None,
+    running_timeout: RunningTimeout = None,
 ) -> ExitCode:
     """Write one page that tells an incident: what happened, when, why, and what to change. It needs no network."""
     question = request(sorted(paths), since, until, tz, display_tz, sglang_version)
 
     from sglang_lifecycle.analyzers.audit import audit
-    from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.cli.report_page import page
 
     evidence = question.read()
     window = question.window(evidence)
-    incident = Incident(evidence, question.version)
+    incident = question.incident(evidence)
     result = audit(incident, window.since, window.until)
     data = page(incident, result, question.clock).encode("utf-8", "backslashreplace")
     save(output, data)

@@ -9,7 +9,18 @@ import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error
 from sglang_lifecycle.cli.inputs import quoted, request, status
-from sglang_lifecycle.cli.options import Color, DisplayZone, Json, Paths, SGLangVersion, Since, Until, Zone
+from sglang_lifecycle.cli.options import (
+    Color,
+    DisplayZone,
+    Json,
+    Paths,
+    RunningTimeout,
+    SGLangVersion,
+    Since,
+    Until,
+    WaitingTimeout,
+    Zone,
+)
 from sglang_lifecycle.cli.output import show, write
 from sglang_lifecycle.cli.text import count
 
@@ -33,6 +44,8 @@ def command(
     tz: Zone = None,
     display_tz: DisplayZone = None,
     sglang_version: SGLangVersion = None,
+    waiting_timeout: WaitingTimeout = None,
+    running_timeout: RunningTimeout = None,
     color: Color = None,
 ) -> ExitCode:
     """List the sessions, or draw the life of one with the tree of its requests."""
@@ -40,12 +53,11 @@ def command(
         raise UsageError("the session id is empty; give at least its beginning")
     question = request(paths, since, until, tz, display_tz, sglang_version)
 
-    from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.session_trees import sessions, trees
 
     evidence = question.read()
     window = question.window(evidence)
-    incident = Incident(evidence, question.version)
+    incident = question.incident(evidence)
     if session is None:
         found = sessions(incident, window.since, window.until)
         if json:

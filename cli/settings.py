@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
+import typer
 from typer._click.globals import get_current_context
 
 from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError
 
 FILE = "lifecycle.toml"
 DEFAULT = "default"
+_TOLD = "lifecycle."  # before the names of settings in the context of a command line
 
 Kind = Literal["text", "seconds", "texts"]
 
@@ -42,8 +45,14 @@ SETTINGS = (
     Setting("tz", "text", "Zone of the logs' times, where they name none; UTC unless set.", None, "--tz"),
     Setting("display_tz", "text", "Zone to show times in; UTC unless set.", None, "--display-tz"),
     Setting("sglang_version", "text", "SGLang's version, where the logs leave it open.", None, "--sglang-version"),
-    Setting("waiting_timeout", "seconds", "The server's waiting timeout. Kept, not yet used by any verdict."),
-    Setting("running_timeout", "seconds", "The server's running timeout. Kept, not yet used by any verdict."),
+    Setting(
+        "waiting_timeout",
+        "seconds",
+        "SGLANG_REQ_WAITING_TIMEOUT of the servers, which no log prints: tells an own timeout from another rid's.",
+        None,
+        "--waiting-timeout",
+    ),
+    Setting("running_timeout", "seconds", "The same of SGLANG_REQ_RUNNING_TIMEOUT.", None, "--running-timeout"),
     Setting(
         "ignore",
         "texts",
@@ -78,10 +87,23 @@ def effective(flags: Mapping[str, Any] | None = None) -> dict[str, Value]:
     """
     values = {setting.name: Value(setting.default, DEFAULT) for setting in SETTINGS}
     values |= _from_file() | _from_environment()
-    for name, value in (flags or {}).items():
+    for name, value in (*_told().items(), *(flags or {}).items()):
         if value is not None:
-            values[name] = Value(value, _BY_NAME[name].option or name)
+            origin = _BY_NAME[name].option or name
+            values[name] = Value(_checked(_BY_NAME[name], value, origin), origin)
     return values
+
+
+def tell(context: typer.Context, name: str, value: Any) -> None:
+    """Keep the value of an option that commands need not hand on: it reaches them as a setting."""
+    if value is not None:
+        context.meta[f"{_TOLD}{name}"] = value
+
+
+def _told() -> dict[str, Any]:
+    context = get_current_context(silent=True)
+    meta = context.meta if context else {}
+    return {name.removeprefix(_TOLD): value for name, value in meta.items() if name.startswith(_TOLD)}
 
 
 def path() -> Path | None:
@@ -143,10 +165,10 @@ def _number(text: str) -> float | str:
 def _checked(setting: Setting, value: Any, origin: str) -> Any:
     if setting.kind == "text" and isinstance(value, str):
         return value
-    if setting.kind == "seconds" and isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+    if setting.kind == "seconds" and isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf:
         return float(value)
     if setting.kind == "texts" and isinstance(value, Sequence) and all(isinstance(each, str) for each in value):
         return [value] if isinstance(value, str) else list(value)
     wanted = {"text": "a text", "seconds": "a number of seconds", "texts": "a list of texts"}[setting.kind]
-    name = "" if origin == setting.variable else f"{setting.name} "
+    name = "" if origin in (setting.variable, setting.option) else f"{setting.name} "
     raise UsageError(f"{origin}: {name}{value!r} is not {wanted}")

@@ -10,7 +10,7 @@ import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError, error
 from sglang_lifecycle.cli.inputs import request
-from sglang_lifecycle.cli.options import Color, DisplayZone, SGLangVersion, Zone
+from sglang_lifecycle.cli.options import Color, DisplayZone, RunningTimeout, SGLangVersion, WaitingTimeout, Zone
 from sglang_lifecycle.cli.output import write
 from sglang_lifecycle.cli.text import clean
 
@@ -41,6 +41,8 @@ def command(
     tz: Zone = None,
     display_tz: DisplayZone = None,
     sglang_version: SGLangVersion = None,
+    waiting_timeout: WaitingTimeout = None,
+    running_timeout: RunningTimeout = None,
     color: Color = None,
 ) -> ExitCode:
     """Print each interruption as it happens with its verdict, and again when later lines change it.
@@ -54,7 +56,7 @@ def command(
     from sglang_lifecycle.parsers.following import Followed
     from sglang_lifecycle.parsers.prefix import zone
 
-    watch, followed = Watch(question.version), Followed(files, zone(tz))
+    watch, followed = Watch(question.incident), Followed(files, zone(tz))
     pause, silent = EVERY, not from_start and "-" not in files
     try:
         while not followed.ended:

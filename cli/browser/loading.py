@@ -50,7 +50,7 @@ def steps(question: Request, report: Callable[[Progress], None]) -> Iterator[Ste
     """The work, step by step; a frame is a chunk of judged requests. `report` is called while the logs are read."""
     yield Progress("reading", 0, 0)
     evidence = question.evidence(lambda done, total: report(Progress("reading", done, total)))
-    incident = Incident(evidence, question.version)
+    incident = question.incident(evidence)
     window = question.window(evidence)
     yield Ready(incident, load(evidence))
     rids = _rids(incident)

@@ -260,7 +260,7 @@ class World:
 
 
 class Incident:
-    def __init__(self, evidence: Evidence, version: str | None = None) -> None:
+    def __init__(self, evidence: Evidence, version: str | None = None, *_: object) -> None:
         self.evidence = evidence
         self.version = version
 

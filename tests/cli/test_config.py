@@ -11,6 +11,8 @@ import pytest
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.cli.settings import SETTINGS
 
+LOGS = Path(__file__).resolve().parents[2] / "fixtures/0.5.23/s14_timeout_prefix/logs"
+
 Capture = pytest.CaptureFixture[str]
 
 
@@ -120,6 +122,33 @@ def test_commands_heed_the_settings(elsewhere: Path, world: Any, capsys: Capture
     assert "14:00:21.500 UTC+02:00" in capsys.readouterr().out
     assert main(["explain", "wt-7", "server.log", "--tz", "+03:00"]) == 0
     assert world.asked["tz"] == "+03:00"
+
+
+def test_known_limits_reach_every_command_that_judges(elsewhere: Path, capsys: Capture) -> None:
+    logs = str(LOGS)
+    assert main(["explain", "job-2", logs, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["confidence"] == "likely"
+    (elsewhere / "lifecycle.toml").write_text("waiting_timeout = 3\n")
+    assert main(["explain", "job-2", logs, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["confidence"] == "proven"
+    assert main(["audit", logs, "--format", "json"]) == 0
+    rows = {row["rid"]: row for row in json.loads(capsys.readouterr().out)["requests"]}
+    assert rows["job-2"]["confidence"] == "proven"
+    assert main(["find", logs, "--status", "waiting-timeout", "--json"]) == 0
+    assert {row["confidence"] for row in json.loads(capsys.readouterr().out)["candidates"]} == {"proven"}
+    assert main(["watch", "-", "--from-start", "--help"]) == 0
+    assert "--waiting-timeout" in capsys.readouterr().out
+    assert main(["replay", "run", logs, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["lives"][0]["waiting_limit_s"] == 3.0
+
+
+@pytest.mark.parametrize("command", [["explain", "job-2"], ["replay", "run"], ["sessions"], ["audit"]])
+def test_a_limit_on_the_command_line_wins_and_is_checked(command: list[str], elsewhere: Path, capsys: Capture) -> None:
+    (elsewhere / "lifecycle.toml").write_text("waiting_timeout = 30\n")
+    assert main([*command, str(LOGS), "--waiting-timeout", "0"]) == 2
+    assert capsys.readouterr().err == "lifecycle: error: --waiting-timeout: 0.0 is not a number of seconds\n"
+    assert main([*command, str(LOGS), "--waiting-timeout", "3", "--running-timeout", "4"]) == 0
+    assert "30 s" not in capsys.readouterr().out
 
 
 def test_thresholds_of_the_file_gate_and_flags_replace_them(elsewhere: Path, world: Any, an_audit: Any) -> None:

@@ -1,0 +1,99 @@
+"""Limits that the user tells: they confirm a timeout or refute it, and the verdict says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sglang_lifecycle.analyzers.explain import explain
+from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.verdict import Verdict
+from sglang_lifecycle.parsers.evidence import Evidence, Fact
+
+WAITING, RUNNING = "0.5.23/s14_timeout_prefix", "0.5.23/s14b_timeout_prefix_running"
+LIMITS = {"waiting_timeout": 3.0, "running_timeout": 4.0}
+OWN, OTHERS = "waiting-timeout", "timeout-prefix-collision"
+
+
+def asked(evidence: Evidence, rid: str, limits: dict[str, float], version: str | None = None) -> Verdict:
+    return explain(Incident(evidence, version, limits), rid)
+
+
+def without(evidence: Evidence, rids: Sequence[str]) -> Evidence:
+    return replace(evidence, facts=[fact for fact in evidence.facts if fact.rid not in rids])
+
+
+def lasting(evidence: Evidence, rid: str, seconds: float) -> Evidence:
+    """The same, but for how long a request took by SGLang's own measure."""
+
+    def changed(fact: Fact) -> Fact:
+        return replace(fact, e2e_s=seconds) if fact.rid == rid and fact.e2e_s is not None else fact
+
+    return replace(evidence, facts=[changed(fact) for fact in evidence.facts])
+
+
+@pytest.mark.parametrize("name", [WAITING, RUNNING])
+def test_the_true_limits_make_every_verdict_right(name: str, recorded: Any) -> None:
+    scenario = recorded(name)
+    for rid, (row, *_) in scenario.sent.items():
+        verdict = asked(scenario.evidence, rid, LIMITS)
+        assert verdict.cause == row["cause"], rid
+        assert verdict.confidence == "proven", rid
+        assert not verdict.contradictions, rid
+
+
+def test_a_limit_that_was_reached_confirms(recorded: Any) -> None:
+    evidence = recorded(WAITING).evidence
+    assert asked(evidence, "job-2", {}).confidence == "likely"
+    verdict = asked(evidence, "job-2", LIMITS)
+    assert (verdict.cause, verdict.confidence, verdict.candidates) == (OWN, "proven", [])
+    assert "limit of 3 s, as told," in verdict.summary
+    assert asked(evidence, "job-2", {"running_timeout": 4.0}).confidence == "likely"
+
+
+def test_a_limit_that_was_not_reached_refutes_where_no_root_is_seen(recorded: Any) -> None:
+    evidence = without(recorded(WAITING).evidence, ["job-1"])
+    assert asked(evidence, "job-11", {}).cause == OWN
+    verdict = asked(evidence, "job-11", LIMITS)
+    assert (verdict.cause, verdict.confidence) == (OTHERS, "likely")
+    assert "0.6 s, before the limit of 3 s that was told" in verdict.summary
+    assert [candidate.cause for candidate in verdict.candidates] == [OWN]
+
+
+def test_the_root_is_one_that_reached_the_limit(recorded: Any) -> None:
+    verdict = asked(recorded(WAITING).evidence, "job-11", LIMITS)
+    assert [(link.cause, link.rid) for link in verdict.chain][1:] == [(OWN, "job-1")]
+    assert "the limit is 3 s, as told" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cause", "confidence"),
+    [(2.6, OTHERS, "proven"), (2.9, OWN, "likely"), (3.1, OWN, "likely"), (3.4, OWN, "proven")],
+)
+def test_beside_a_root_the_margin_decides(seconds: float, cause: str, confidence: str, recorded: Any) -> None:
+    verdict = asked(lasting(recorded(WAITING).evidence, "job-11", seconds), "job-11", LIMITS)
+    assert (verdict.cause, verdict.confidence) == (cause, confidence)
+
+
+def test_a_slow_poll_of_the_root_does_not_make_a_victim(recorded: Any) -> None:
+    evidence = lasting(lasting(recorded(WAITING).evidence, "job-1", 4.0), "job-11", 3.5)
+    assert asked(evidence, "job-11", {}).cause == OTHERS
+    assert asked(evidence, "job-11", LIMITS).cause == OWN
+
+
+def test_a_limit_that_fits_nothing_proves_nothing(recorded: Any) -> None:
+    for name in (WAITING, RUNNING):
+        scenario = recorded(name)
+        for rid, (row, *_) in scenario.sent.items():
+            if row["cause"] != "finished":
+                verdict = asked(scenario.evidence, rid, {"waiting_timeout": 60.0, "running_timeout": 60.0})
+                assert verdict.confidence == "likely", rid
+
+
+def test_before_aborts_by_prefix_a_limit_that_was_not_reached_is_a_contradiction(recorded: Any) -> None:
+    verdict = asked(recorded(WAITING).evidence, "job-2", {"waiting_timeout": 30.0}, "0.5.18")
+    assert (verdict.cause, verdict.confidence) == (OWN, "likely")
+    assert any("less than the limit of 30 s that was told" in text for text in verdict.contradictions)
