@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from os.path import commonpath
+from itertools import takewhile
 
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -79,7 +79,13 @@ def _servers(facts: Sequence[Fact]) -> dict[str, list[Fact]]:
 def _nearest(source: str, servers: Sequence[str]) -> str:
     if source in servers:
         return source
-    return max(servers, key=lambda server: len(commonpath([source, server])))
+    return max(servers, key=lambda server: _shared_folders(source, server))
+
+
+def _shared_folders(first: str, second: str) -> int:
+    """How many folders two paths begin with alike, whether they are relative, absolute or URLs."""
+    both = zip(first.split("/"), second.split("/"), strict=False)
+    return sum(1 for _ in takewhile(lambda names: names[0] == names[1], both))
 
 
 def _merge(facts: Sequence[Fact]) -> list[Fact]:

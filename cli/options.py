@@ -10,7 +10,7 @@ import typer
 from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.errors import silence
 
-Paths = Annotated[list[str], typer.Argument(metavar="PATH…", help="Log files or folders of them; - is stdin.")]
+Paths = Annotated[list[str], typer.Argument(metavar="PATH…", help="Log files, folders of them or URLs; - is stdin.")]
 Since = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Ask only about what lived after: 2026-08-02T12:00, 12:00 or -15m."),

@@ -1,4 +1,4 @@
-"""Where logs are: files, folders, globs, standard input; packed, in archives, in several rotated files."""
+"""Where logs are: files, folders, globs, URLs, standard input; packed, in archives, in several rotated files."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import glob
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from sglang_lifecycle.parsers import archives, documents, exhibits, rotation
+from sglang_lifecycle.parsers import archives, documents, exhibits, remote, rotation
 from sglang_lifecycle.parsers.compression import Decompressed, compressed
 from sglang_lifecycle.parsers.spool import Budget, Refused, spool
 
@@ -69,15 +70,17 @@ class Input:
         return self.files[0].problem
 
 
-def expand(paths: Sequence[str], failed: list[str]) -> list[Input]:
+def expand(paths: Sequence[str], failed: list[str], progress: Callable[[int, int], None] | None = None) -> list[Input]:
     """The logs behind the paths of a command line, folders searched in the order of their names.
+
+    What is fetched from a URL is reported to `progress`: the bytes so far, and in all.
 
     A path that is missing or can't be read is described in `failed`, in one line each. Files that are no text come
     with a `problem`.
     """
     files: list[File] = []
     seen: set[Path] = set()
-    for file in _walk(paths, failed):
+    for file in _walk(paths, failed, progress):
         try:
             real = file.path.resolve(strict=True)
             if real in seen:
@@ -96,8 +99,18 @@ def expand(paths: Sequence[str], failed: list[str]) -> list[Input]:
     ]
 
 
-def _walk(paths: Sequence[str], failed: list[str]) -> Iterator[File]:
-    for name in paths:
+def _walk(paths: Sequence[str], failed: list[str], progress: Callable[[int, int], None] | None) -> Iterator[File]:
+    fetched: Counter[str] = Counter()
+    for name in dict.fromkeys(paths):
+        if remote.is_url(name):
+            try:
+                for each in remote.fetch(name, progress):
+                    fetched[each.name] += 1
+                    number = fetched[each.name]  # URLs may differ in nothing but what isn't shown
+                    yield File(each.name if number == 1 else f"{each.name}#{number}", each.path, each.named)
+            except remote.Unreachable as problem:
+                failed.append(str(problem))
+            continue
         if name == "-":
             yield File("-", _standard_input(), named=True)
             continue

@@ -261,7 +261,7 @@ class _Reader:
 
 
 def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | None = None) -> Evidence:
-    """Read files, folders and `-` (standard input) into evidence.
+    """Read files, folders, URLs and `-` (standard input) into evidence.
 
     `tz` is the zone of stamps without one (an IANA name or an offset). If None, it is what a log collector's stamps
     tell, else UTC. `progress` is called with the bytes read and the bytes in all. A path that can't be read is named
@@ -269,7 +269,7 @@ def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | No
     """
     given = zone(tz) if tz is not None else None
     evidence = Evidence()
-    inputs = expand(paths, evidence.failed)
+    inputs = expand(paths, evidence.failed, progress)
     total = sum(one.size for one in inputs)
     done = 0
     for one in inputs:

@@ -11,6 +11,7 @@ import pytest
 from sglang_lifecycle.analyzers.coverage import coverage
 from sglang_lifecycle.analyzers.coverage_models import Coverage
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.lives import lives
 from sglang_lifecycle.analyzers.questions import catalogue, open_questions
 from sglang_lifecycle.analyzers.versions import RELEASES, key
 from sglang_lifecycle.parsers.log import read
@@ -199,3 +200,19 @@ class TestQuestions:
 def test_no_log_has_no_lives(tmp_path: Path) -> None:
     (tmp_path / "empty.log").write_text("")
     assert coverage(Incident(read([str(tmp_path)]))).lives == []
+
+
+def test_a_log_that_speaks_of_no_server_goes_to_the_nearest_however_paths_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    ready = "[2026-10-30 01:05:00] The server is fired up and ready to roll!\n"
+    for name in ("a.log", "other/b.log"):
+        (tmp_path / name).write_text(ready)
+    (tmp_path / "other/access.log").write_text(
+        '[2026-10-30 01:05:00] INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    other = str(tmp_path / "other")
+    found = lives(read(["a.log", f"{other}/b.log", f"{other}/access.log"]).facts)
+    assert [(life.server, len(life.facts)) for life in found] == [("a.log", 1), (f"{other}/b.log", 2)]
