@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,7 +73,7 @@ def command(
     evidence = question.read()
     window = question.window(evidence)
     result = audit(question.incident(evidence), window.since, window.until)
-    _ignore(result, values["ignore"].value)
+    question.leave_out(result)
     _judge(result, values["fail_on"].value)
     if earlier is not None and baseline is not None:
         from sglang_lifecycle.analyzers.baseline import compare
@@ -103,19 +102,6 @@ def _earlier(path: str) -> Audit:
         place = ".".join(map(str, first["loc"]))
         text = f"{path}: not the JSON of an audit: {place + ': ' if place else ''}{first['msg']}"
     raise LifecycleError(ExitCode.UNREADABLE, text)
-
-
-def _ignore(audit: Audit, patterns: Sequence[str]) -> None:
-    """Mark the requests that are to be ignored, and count anew without them."""
-    ignored = [
-        row for row in audit.requests if not row.synthetic and any(fnmatchcase(row.rid, each) for each in patterns)
-    ]
-    if ignored:
-        from sglang_lifecycle.analyzers.audit import totals
-
-        for row in ignored:
-            row.synthetic = True
-        audit.totals = totals(audit.requests)
 
 
 def _judge(audit: Audit, expressions: Sequence[str]) -> None:

@@ -12,8 +12,10 @@ from sglang_lifecycle.cli.errors import ExitCode, UsageError
 from sglang_lifecycle.cli.inputs import complain, request, status
 from sglang_lifecycle.cli.options import (
     Color,
+    Config,
     DisplayZone,
     Paths,
+    Quiet,
     RunningTimeout,
     SGLangVersion,
     Since,
@@ -33,6 +35,8 @@ def command(
     sglang_version: SGLangVersion = None,
     waiting_timeout: WaitingTimeout = None,
     running_timeout: RunningTimeout = None,
+    config: Config = None,
+    quiet: Quiet = False,
     color: Color = None,
 ) -> ExitCode:
     """Browse every request in the terminal: list, verdicts, raw lines, time, sessions. ? shows the keys."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from sglang_lifecycle.cli import settings
@@ -15,7 +16,7 @@ from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
 
 if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.incident import Incident
-    from sglang_lifecycle.analyzers.verdict import EvidenceLine
+    from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine
     from sglang_lifecycle.parsers.evidence import Evidence
 
 EXCERPT = 400
@@ -51,6 +52,7 @@ class Request:
     version: str | None
     bounds: tuple[Bound | None, Bound | None]
     limits: Mapping[str, float]
+    ignored: Sequence[str]
 
     def read(self) -> Evidence:
         """Read the inputs; what is wrong with them goes to stderr."""
@@ -76,6 +78,20 @@ class Request:
         from sglang_lifecycle.analyzers.incident import Incident
 
         return Incident(evidence, self.version, self.limits)
+
+    def ignores(self, rid: str) -> bool:
+        """Whether the settings leave a request out of what is counted."""
+        return any(fnmatchcase(rid, pattern) for pattern in self.ignored)
+
+    def leave_out(self, audit: Audit) -> None:
+        """Mark the requests that are to be ignored, and count anew without them."""
+        found = [row for row in audit.requests if not row.synthetic and self.ignores(row.rid)]
+        if found:
+            from sglang_lifecycle.analyzers.audit import totals
+
+            for row in found:
+                row.synthetic = True
+            audit.totals = totals(audit.requests)
 
     def window(self, evidence: Evidence) -> Window:
         """The bounds, now that the last time in the logs is known."""
@@ -126,7 +142,7 @@ def request(
         raise UsageError(f"{_name('sglang_version', release)} {release.text!r} is no version; give one such as 0.5.10")
     bounds = bound("--since", since, clock.zone), bound("--until", until, clock.zone)
     limits = {name: float(told) for name in LIMITS if (told := values[name].value) is not None}
-    return Request(paths, logs.text, clock, match[1] if match else None, bounds, limits)
+    return Request(paths, logs.text, clock, match[1] if match else None, bounds, limits, values["ignore"].value)
 
 
 def _name(setting: str, value: settings.Value) -> str:

@@ -9,8 +9,10 @@ import typer
 from sglang_lifecycle.cli.errors import ExitCode
 from sglang_lifecycle.cli.inputs import request, status
 from sglang_lifecycle.cli.options import (
+    Config,
     DisplayZone,
     Paths,
+    Quiet,
     RunningTimeout,
     SGLangVersion,
     Since,
@@ -32,6 +34,8 @@ def command(
     sglang_version: SGLangVersion = None,
     waiting_timeout: WaitingTimeout = None,
     running_timeout: RunningTimeout = None,
+    config: Config = None,
+    quiet: Quiet = False,
 ) -> ExitCode:
     """Write one page that tells an incident: what happened, when, why, and what to change. It needs no network."""
     question = request(sorted(paths), since, until, tz, display_tz, sglang_version)
@@ -43,6 +47,7 @@ def command(
     window = question.window(evidence)
     incident = question.incident(evidence)
     result = audit(incident, window.since, window.until)
+    question.leave_out(result)
     data = page(incident, result, question.clock).encode("utf-8", "backslashreplace")
     save(output, data)
     write(f"{output}: {count(result.totals.interrupted, 'interrupted request')}, {size(len(data))}")

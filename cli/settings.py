@@ -56,7 +56,7 @@ SETTINGS = (
     Setting(
         "ignore",
         "texts",
-        "Patterns of request ids (*, ? and [0-9]) that an audit leaves out of its totals."
+        "Patterns of request ids (*, ? and [0-9]) that audit, browse and report leave out of what they count."
         " SGLang's own warm-ups and health checks are always left out.",
         ["HEALTH_CHECK_[0-9]*"],  # clients choose ids: a wider pattern would let them hide
     ),

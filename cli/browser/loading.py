@@ -58,6 +58,8 @@ def steps(question: Request, report: Callable[[Progress], None]) -> Iterator[Ste
     due = 0.0
     for number, rid in enumerate(rids, 1):
         verdict = explain(incident, rid, window.since, window.until)
+        if question.ignores(rid):
+            verdict = verdict.model_copy(update={"synthetic": True})
         last = row(verdict, next(reversed(list(incident.peers(rid))))[1].session_id)
         if window.meets(last[_AT], last[_AT]):
             rows.append(last)

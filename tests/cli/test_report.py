@@ -54,6 +54,19 @@ def written(path: Path, tmp_path: Path, *options: str) -> str:
     return target.read_text("utf-8")
 
 
+def test_it_heeds_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "other.toml"
+    settings.write_text('ignore = ["aw-*"]\nwaiting_timeout = 3\n')
+    assert "aw-ns" in written(ABORTS, tmp_path)
+    assert "aw-ns" not in written(ABORTS, tmp_path, "--config", str(settings))
+    capsys.readouterr()
+    (tmp_path / "empty.log").touch()
+    assert main(["report", str(ABORTS), str(tmp_path / "empty.log"), "-o", str(tmp_path / "x.html"), "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["report", str(ABORTS), str(tmp_path / "empty.log"), "-o", str(tmp_path / "x.html")]) == 0
+    assert "empty.log" in capsys.readouterr().err
+
+
 def scripts(page: str) -> list[str]:
     return re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from sglang_lifecycle.analyzers.verdict import EvidenceLine, Verdict
@@ -210,6 +211,16 @@ def test_a_window_of_time_leaves_out_what_lies_outside() -> None:
     times = [at for chunk in chunks for at in chunk["at"]]  # type: ignore[union-attr]
     assert times
     assert min(times) >= Clock().epoch("2026-11-29T18:31:55Z")  # type: ignore[operator]
+
+
+def test_the_ignored_count_as_little_as_those_of_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIFECYCLE_IGNORE", "job-1*")
+    question = request(["fixtures/0.5.23/s14_timeout_prefix/logs"], None, None, None, None, None)
+    rows = pl.concat([step for step in steps(question, lambda step: None) if isinstance(step, pl.DataFrame)])
+    ignored = rows.filter(pl.col("rid").str.starts_with("job-1"))
+    assert len(ignored) == 5
+    assert ignored["synthetic"].all()
+    assert not rows.filter(pl.col("rid") == "job-2")["synthetic"].any()
 
 
 def fact(at: float | None, queued: int, tainted: bool = False) -> Fact:
