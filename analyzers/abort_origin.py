@@ -239,7 +239,7 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
             "explicit-abort",
             "likely",
             "Aborted by a call of /abort_request just before its end"
-            + (f"; {len(lives_on)} requests in flight lived on, so it was not an abort of all." if lives_on else "."),
+            + (f"; {_others(lives_on)} lived on, so it was not an abort of all." if lives_on else "."),
             lines,
         )
         if lives_on:
@@ -252,18 +252,26 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
         finding = Finding(
             "abort-all",
             "likely",
-            f"Cut by one stroke with {len(members) - 1} others after {len(calls)} call(s) of /abort_request: "
+            f"Cut by one stroke with {len(members) - 1} others after {_calls(calls)} of /abort_request: "
             "everything in flight ended.",
             lines,
         )
         finding.candidates.append(("explicit-abort", WOULD_DECIDE["explicit-abort"]))
         return finding
     return undecided(
-        f"{len(members)} requests ended together after {len(calls)} call(s) of /abort_request, and "
+        f"{len(members)} requests ended together after {_calls(calls)} of /abort_request, and "
         f"{len(lives_on)} lived on; which of them the calls named does not show.",
         [(c, WOULD_DECIDE[c]) for c in ("explicit-abort", "abort-prefix-collision", "abort-all")],
         lines,
     )
+
+
+def _others(others: Sequence[Attempt]) -> str:
+    return f"{len(others)} requests in flight" if len(others) > 1 else "another request in flight"
+
+
+def _calls(calls: Sequence[Call]) -> str:
+    return f"{len(calls)} calls" if len(calls) > 1 else "one call"
 
 
 def _proof(others: Sequence[Attempt]) -> list[Fact]:

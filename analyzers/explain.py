@@ -50,7 +50,7 @@ def explain(incident: Incident, rid: str, since: float | None = None, until: flo
     peers = list(incident.peers(rid))
     if not peers:
         return _not_found(rid)
-    peers = [p for p in peers if _overlaps(p[1], since, until)] or peers
+    peers = [p for p in peers if _overlaps(*p, since, until)] or peers
     judged = [(scene, attempt, judge(scene, attempt)) for scene, attempt in peers]
     interrupted = [j for j in judged if j[2].status == "interrupted"]
     scene, attempt, finding = (interrupted or judged)[-1]
@@ -62,12 +62,12 @@ def explain(incident: Incident, rid: str, since: float | None = None, until: flo
     return verdict
 
 
-def _overlaps(attempt: Attempt, since: float | None, until: float | None) -> bool:
-    start, end = attempt.received_at or attempt.ended_at, attempt.ended_at
-    return not (
-        (since is not None and end is not None and end < since)
-        or (until is not None and start is not None and start > until)
-    )
+def _overlaps(scene: Scene, attempt: Attempt, since: float | None, until: float | None) -> bool:
+    """Whether an attempt was alive inside the bounds; one without a `Finish` lived as long as its server at most."""
+    start = attempt.received_at or attempt.ended_at
+    end = attempt.ended_at or (scene.life.end if scene.life.restarted else None)
+    late = until is not None and start is not None and start > until
+    return not late and not (since is not None and end is not None and end < since)
 
 
 def _not_found(rid: str) -> Verdict:

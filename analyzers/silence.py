@@ -89,7 +89,7 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
         "proven" if (listed or deaths.counted(scene)) and not end.candidates else "likely",
         f"It was in flight when {end.summary}.",
         [*mentions.begin(attempt), *end.evidence[:1], *([entry] if entry is not None else [])],
-        chain=list(end.chain),
+        chain=[link for link in end.chain if link.rid != attempt.rid],
         client_saw="a connection reset, or a 5xx from a proxy",
     )  # fmt: skip
     if finding.confidence == "likely":

@@ -43,7 +43,6 @@ def split(text: str, start: int) -> tuple[list[tuple[int, int]], int]:
     Returns the items' `(start, end)` spans and the position after the closing bracket. Raises `Unbalanced`.
     """
     spans: list[tuple[int, int]] = []
-    dead = set()  # quote characters that no longer close anything: ordinary text from there on
     depth = 1
     item = position = start + 1
     while True:
@@ -53,13 +52,10 @@ def split(text: str, start: int) -> tuple[list[tuple[int, int]], int]:
         char = stop.group()
         position = stop.end()
         if char in "'\"":
-            if char in dead:
-                continue
             string = STRING[char].match(text, stop.start())
             if string is None:
-                dead.add(char)
-            else:
-                position = string.end()
+                raise Unbalanced(spans)  # what stands in a string that does not end may be anything
+            position = string.end()
         elif char == ",":
             spans.append((item, stop.start()))
             item = position
@@ -86,7 +82,8 @@ def dict_items(text: str, spans: list[tuple[int, int]]) -> Iterator[tuple[str, i
     for start, end in spans:
         key = _KEY.match(text, start, end)
         if key is not None:
-            yield key[1] or key[2] or key[3] or "", key.end(), end
+            name = key[1] or key[2] or key[3] or ""
+            yield (string(key[0].strip().rstrip(": ")) or name) if "\\" in name else name, key.end(), end
 
 
 def string(text: str) -> str | None:

@@ -43,7 +43,7 @@ def test_templates_find_what_a_scan_finds() -> None:
     assert found > len(recorded()) / 2  # most records come from a template
 
 
-NASTY = st.text(st.sampled_from("ab'\"\\,(){}[]=: \n") | st.characters(), max_size=60)
+NASTY = st.text(st.sampled_from("ab'\"\\,(){}[]=: \n") | st.characters(codec="utf-8"), max_size=60)
 
 
 @given(st.lists(st.tuples(NASTY, NASTY, st.booleans(), st.one_of(st.none(), NASTY)), min_size=2, max_size=6))
