@@ -35,18 +35,23 @@ class Incident:
     """Everything that a set of logs says, ready to be asked."""
 
     def __init__(
-        self, evidence: Evidence, version: str | None = None, limits: Mapping[str, float] | None = None
+        self,
+        evidence: Evidence,
+        version: str | None = None,
+        limits: Mapping[str, float] | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         """What the user knows better than the logs.
 
-        `version`: the SGLang release; `limits`: the servers' `waiting_timeout` and `running_timeout` in seconds.
+        `version`: the SGLang release; `limits`: the servers' `waiting_timeout` and `running_timeout` in seconds;
+        `names`: what the servers are called, by globs of their logs. Logs of one name are one server's.
         """
         self.evidence = evidence
         told = fingerprint.told(version) if version else None
         inside = [f for f in evidence.facts if f.event not in OUTSIDE]
         self.outside = [f for f in evidence.facts if f.event in OUTSIDE]
         """What gateways, platforms and traces say: they are no server's own words."""
-        self.scenes = [self._scene(life, told) for life in lives.lives(inside)]
+        self.scenes = [self._scene(life, told) for life in lives.lives(inside, names)]
         assign(self.outside, [scene.life for scene in self.scenes])
         for scene in self.scenes:
             scene.others = [s for s in self.scenes if s is not scene]

@@ -50,7 +50,7 @@ def _names(fact: Fact, life: Life) -> bool:
     if pid is not None and any(f.detail.get("pid") == pid for f in life.of(Event.SERVER_STARTED, Event.PROCESS_EXITED)):
         return True
     pod = str(fact.detail.get("name", "")).partition("/")[0]
-    return len(pod) > 3 and pod in life.server
+    return len(pod) > 3 and any(pod in log for log in {life.server, *(f.process for f in life.facts)})
 
 
 def summary(life: Life) -> str:

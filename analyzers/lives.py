@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import takewhile
 
 from sglang_lifecycle.parsers.evidence import Event, Fact
@@ -24,6 +25,7 @@ class Life:
     """One life of one server: the facts from one start to the next, in the order in which they happened."""
 
     server: str
+    """Its name, else the log that speaks of its processes."""
     number: int
     facts: list[Fact] = field(default_factory=list)
     restarted: bool = False
@@ -57,23 +59,38 @@ class Life:
         return next((f.detail["args"] for f in told if "args" in f.detail), {})
 
 
-def lives(facts: Sequence[Fact]) -> list[Life]:
-    """Cut facts into servers, and each server's into lives."""
-    return [life for server, own in _servers(facts).items() for life in _cut(server, own)]
+def lives(facts: Sequence[Fact], names: Mapping[str, str] | None = None) -> list[Life]:
+    """Cut facts into servers, and each server's into lives. `names` are those of servers by globs of their logs."""
+    return [life for server, own in _servers(facts, names or {}).items() for life in _cut(server, own)]
 
 
-def _servers(facts: Sequence[Fact]) -> dict[str, list[Fact]]:
-    """Each log that speaks of a server's processes is a server; the others belong to the one nearest by path."""
+def _servers(facts: Sequence[Fact], names: Mapping[str, str]) -> dict[str, list[Fact]]:
+    """Each log that speaks of a server's processes is a server, as are those of one name; the others go by path."""
     sources = list(dict.fromkeys(f.process for f in facts))
     speaking = list(dict.fromkeys(f.process for f in facts if f.event in _PROCESS_EVENTS))
-    if len(speaking) <= 1:
-        server = speaking[0] if speaking else (sources[0] if sources else "")
+    named = {source: name for source in sources if (name := _named(source, names)) is not None}
+    home = {source: named.get(source, source) for source in (*speaking, *named)}
+    servers = list(dict.fromkeys(home.values()))
+    if len(servers) <= 1:
+        server = servers[0] if servers else (sources[0] if sources else "")
         return {server: _merge(facts)}
-    owner = {source: _nearest(source, speaking) for source in sources}
-    grouped: dict[str, list[Fact]] = {server: [] for server in speaking}
+    owner = {source: home[_nearest(source, list(home))] for source in sources}
+    grouped: dict[str, list[Fact]] = {server: [] for server in servers}
     for fact in facts:
         grouped[owner[fact.process]].append(fact)
     return {server: _merge(own) for server, own in grouped.items()}
+
+
+def _named(source: str, names: Mapping[str, str]) -> str | None:
+    """The name that the first fitting glob gives: one of the whole source, or of its last parts."""
+    return next(
+        (
+            name
+            for glob, name in names.items()
+            if source == glob or fnmatchcase(source, glob) or fnmatchcase(source, f"*/{glob}")
+        ),
+        None,
+    )
 
 
 def _nearest(source: str, servers: Sequence[str]) -> str:

@@ -60,7 +60,9 @@ def _screen(values: Mapping[str, settings.Value]) -> RenderableType:
 
     def shown(value: object) -> str:
         if isinstance(value, list):
-            return ", ".join(value) or "none"
+            return ", ".join(each if isinstance(each, str) else each["name"] for each in value) or "none"
+        if isinstance(value, dict):
+            return ", ".join(f"{pattern} = {name}" for pattern, name in value.items()) or "none"
         return "not set" if value is None else f"{value:g} s" if isinstance(value, float) else str(value)
 
     rows = [

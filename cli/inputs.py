@@ -17,6 +17,7 @@ from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
 if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine
+    from sglang_lifecycle.parsers.envelopes import Envelope
     from sglang_lifecycle.parsers.evidence import Evidence
 
 EXCERPT = 400
@@ -53,6 +54,8 @@ class Request:
     bounds: tuple[Bound | None, Bound | None]
     limits: Mapping[str, float]
     ignored: Sequence[str]
+    names: Mapping[str, str]
+    envelopes: Sequence[Envelope]
 
     def read(self) -> Evidence:
         """Read the inputs; what is wrong with them goes to stderr."""
@@ -63,9 +66,10 @@ class Request:
 
     def evidence(self, report: Callable[[int, int], None] | None = None) -> Evidence:
         """Read the inputs without a word; `report` is called with the bytes read and the bytes in all."""
-        from sglang_lifecycle.parsers import store
+        from sglang_lifecycle.parsers import envelopes, store
         from sglang_lifecycle.parsers.log import read
 
+        envelopes.tell(self.envelopes)
         stores = [path for path in self.paths if store.is_store(path)]
         logs = [path for path in self.paths if path not in stores]
         parts = [_stored(path) for path in stores]
@@ -77,7 +81,7 @@ class Request:
         """The evidence to judge, with what the user knows better than the logs."""
         from sglang_lifecycle.analyzers.incident import Incident
 
-        return Incident(evidence, self.version, self.limits)
+        return Incident(evidence, self.version, self.limits, self.names)
 
     def ignores(self, rid: str) -> bool:
         """Whether the settings leave a request out of what is counted."""
@@ -142,7 +146,32 @@ def request(
         raise UsageError(f"{_name('sglang_version', release)} {release.text!r} is no version; give one such as 0.5.10")
     bounds = bound("--since", since, clock.zone), bound("--until", until, clock.zone)
     limits = {name: float(told) for name in LIMITS if (told := values[name].value) is not None}
-    return Request(paths, logs.text, clock, match[1] if match else None, bounds, limits, values["ignore"].value)
+    return Request(
+        paths,
+        logs.text,
+        clock,
+        match[1] if match else None,
+        bounds,
+        limits,
+        values["ignore"].value,
+        values["processes"].value,
+        _envelopes(values["envelopes"]),
+    )
+
+
+def _envelopes(value: settings.Value) -> list[Envelope]:
+    """The user's own envelopes; raises `UsageError`."""
+    if not value.value:
+        return []
+    from sglang_lifecycle.parsers.envelopes.prefixes import told
+
+    found: list[Envelope] = []
+    for each in value.value:
+        try:
+            found.append(told(each["name"], each["regex"]))
+        except ValueError as problem:
+            raise UsageError(f"{value.origin}: envelope {each['name']!r}: {problem}") from None
+    return found
 
 
 def _name(setting: str, value: settings.Value) -> str:

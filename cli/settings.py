@@ -22,7 +22,16 @@ FILE = "lifecycle.toml"
 DEFAULT = "default"
 _TOLD = "lifecycle."  # before the names of settings in the context of a command line
 
-Kind = Literal["text", "seconds", "texts"]
+Kind = Literal["text", "seconds", "texts", "names", "envelopes"]
+_WANTED = {
+    "text": "a text",
+    "seconds": "a number of seconds",
+    "texts": "a list of texts",
+    "names": "a table of texts",
+    "envelopes": "a list of tables with the texts name and regex",
+}
+TABLES = frozenset({"names", "envelopes"})
+"""Kinds that only a file can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,19 @@ SETTINGS = (
         "Patterns of request ids (*, ? and [0-9]) that audit, browse and report leave out of what they count."
         " SGLang's own warm-ups and health checks are always left out.",
         ["HEALTH_CHECK_[0-9]*"],  # clients choose ids: a wider pattern would let them hide
+    ),
+    Setting(
+        "processes",
+        "names",
+        "Names of servers, by patterns of their logs' paths and streams. Logs of one name are one server's.",
+        {},
+    ),
+    Setting(
+        "envelopes",
+        "envelopes",
+        "What a collector writes around lines: `name`, and a `regex` that matches from a line's beginning, with a group"
+        " `message`; groups `time` and `stream` if it tells them.",
+        [],
     ),
     Setting("fail_on", "texts", "Thresholds of an audit.", [], "--fail-on"),
 )
@@ -145,7 +167,7 @@ def _from_environment() -> dict[str, Value]:
     found = {}
     for setting in SETTINGS:
         text = os.environ.get(setting.variable)
-        if text:
+        if text and setting.kind not in TABLES:
             value: Any = text
             if setting.kind == "seconds":
                 value = _number(text)
@@ -169,6 +191,17 @@ def _checked(setting: Setting, value: Any, origin: str) -> Any:
         return float(value)
     if setting.kind == "texts" and isinstance(value, Sequence) and all(isinstance(each, str) for each in value):
         return [value] if isinstance(value, str) else list(value)
-    wanted = {"text": "a text", "seconds": "a number of seconds", "texts": "a list of texts"}[setting.kind]
+    if setting.kind == "names" and isinstance(value, dict) and all(isinstance(e, str) and e for e in value.values()):
+        return value
+    if setting.kind == "envelopes" and isinstance(value, list) and all(map(_is_envelope, value)):
+        return value
     name = "" if origin in (setting.variable, setting.option) else f"{setting.name} "
-    raise UsageError(f"{origin}: {name}{value!r} is not {wanted}")
+    raise UsageError(f"{origin}: {name}{value!r} is not {_WANTED[setting.kind]}")
+
+
+def _is_envelope(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"name", "regex"}
+        and all(isinstance(each, str) and each for each in value.values())
+    )

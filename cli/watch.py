@@ -53,9 +53,11 @@ def command(
     files = _files(paths)
 
     from sglang_lifecycle.analyzers.watching import Watch, kept
+    from sglang_lifecycle.parsers import envelopes
     from sglang_lifecycle.parsers.following import Followed
     from sglang_lifecycle.parsers.prefix import zone
 
+    envelopes.tell(question.envelopes)
     watch, followed = Watch(question.incident), Followed(files, zone(tz))
     pause, silent = EVERY, not from_start and "-" not in files
     try:

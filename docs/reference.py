@@ -141,7 +141,14 @@ def _requests() -> Iterator[str]:
 
 def _settings() -> Iterator[str]:
     rows = [
-        (Code(s.name), Code(s.variable), Code(s.option or ""), s.kind, Code(str(s.default or "")), s.help)
+        (
+            Code(s.name),
+            Code("" if s.kind in settings.TABLES else s.variable),
+            Code(s.option or ""),
+            s.kind,
+            Code(str(s.default or "")),
+            s.help,
+        )
         for s in settings.SETTINGS
     ]
     yield table(Grid(("in lifecycle.toml", "variable", "option", "type", "default", "meaning"), rows))

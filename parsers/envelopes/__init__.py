@@ -48,6 +48,15 @@ def registered() -> tuple[Envelope, ...]:
     return tuple(found)
 
 
+_told: tuple[Envelope, ...] = ()
+
+
+def tell(found: Sequence[Envelope]) -> None:
+    """What the user's own envelopes are from now on; they stand beside those that are registered."""
+    global _told
+    _told = tuple(found)
+
+
 def recognise(sample: Sequence[str], speaks: Callable[[str], bool]) -> tuple[Envelope, ...]:
     """The layers around the lines of a file, outermost first; none where they are bare.
 
@@ -90,7 +99,7 @@ def _line(number: int, text: str) -> Line:
 def _best(texts: list[str], layers: Sequence[Envelope]) -> tuple[Envelope, list[str]] | None:
     """The envelope that has the most lines, among equals the one that takes off the most; with what is within."""
     found: list[tuple[tuple[float, int, float], Envelope, list[str]]] = []
-    for envelope in registered():
+    for envelope in (*registered(), *_told):
         share = envelope.share(texts) if envelope not in layers else 0.0
         if share > 0:
             inner = [line.text for line in texts_within(texts, [envelope]) if line.text.strip()]

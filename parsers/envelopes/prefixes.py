@@ -20,7 +20,9 @@ _RANKS = r"(?! ?(?:(?:DP|PP|TP|EP|CP|ATTN_CP|MOE_DP)\d+ ?)*\])"  # SGLang's own 
 
 @dataclass(frozen=True)
 class Prefix:
-    """One shape of prefix. Groups of `pattern`: `stamp`; `pod`, `host` and `unit` name the stream.
+    """One shape of prefix. Groups of `pattern`: `stamp`; `pod`, `host`, `unit` and `stream` name the stream.
+
+    What follows the match is the line, unless there is a group `message`.
 
     `tail` is what follows the text. `alone`: lines without the prefix are another's, not the continuation of the line
     before. `least`: the part of a file's lines that have the prefix at least.
@@ -42,8 +44,8 @@ class Prefix:
         """The lines without their prefix."""
         match = self.pattern.match
         groups = self.pattern.groupindex
-        of_stamp = "stamp" in groups
-        of_stream = [name for name in ("pod", "host", "unit") if name in groups]
+        of_stamp, of_text = "stamp" in groups, "message" in groups
+        of_stream = [name for name in ("pod", "host", "unit", "stream") if name in groups]
         stream = None
         for line in lines:
             found = match(line.text)
@@ -52,10 +54,23 @@ class Prefix:
                 continue
             if of_stream:
                 stream = "/".join(part for name in of_stream if (part := found[name])) or None
-            text = line.text[found.end() :]
+            text = found["message"] or "" if of_text else line.text[found.end() :]
             if self.tail is not None:
                 text = self.tail.sub("", text)
             yield line.inner(text, stamp(found["stamp"]) if of_stamp else None, stream)
+
+
+def told(name: str, regex: str) -> Prefix:
+    """The rule of a user's own. Groups: `message`, which it needs, `time` and `stream`. Raises `ValueError`."""
+    try:
+        pattern = re.compile(regex.replace("(?P<time>", "(?P<stamp>"))
+    except re.error as problem:
+        raise ValueError(f"{regex!r} is no regular expression: {problem}") from None
+    if "message" not in pattern.groupindex:
+        raise ValueError(f"{regex!r} has no group (?P<message>…)")
+    if unknown := pattern.groupindex.keys() - {"message", "stamp", "stream"}:
+        raise ValueError(f"{regex!r} has a group {min(unknown)!r}; there are message, time and stream")
+    return Prefix(name, pattern, certain=False)
 
 
 def _rule(name: str, pattern: str, tail: str | None = None, **options: Any) -> Prefix:

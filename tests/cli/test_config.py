@@ -13,6 +13,8 @@ from sglang_lifecycle.cli.settings import SETTINGS
 
 LOGS = Path(__file__).resolve().parents[2] / "fixtures/0.5.23/s14_timeout_prefix/logs"
 
+ENVELOPE = "[[envelopes]]\nname = 'acme'\nregex = '{}'"
+
 Capture = pytest.CaptureFixture[str]
 
 
@@ -90,6 +92,15 @@ def test_the_screen(elsewhere: Path, capsys: Capture) -> None:
         ("waiting_timeout = -1", "waiting_timeout -1 is not a number of seconds"),
         ("ignore = [1]", "ignore [1] is not a list of texts"),
         ("wating_timeout = 3", "there is no setting 'wating_timeout'; did you mean waiting_timeout?"),
+        ('processes = "x"', "processes 'x' is not a table of texts"),
+        ('[processes]\n"a" = 1', "processes {'a': 1} is not a table of texts"),
+        (
+            '[[envelopes]]\nname = "x"',
+            "envelopes [{'name': 'x'}] is not a list of tables with the texts name and regex",
+        ),
+        (ENVELOPE.format("("), "lifecycle.toml: envelope 'acme': '(' is no regular expression: missing )"),
+        (ENVELOPE.format(".*"), "lifecycle.toml: envelope 'acme': '.*' has no group (?P<message>…)"),
+        (ENVELOPE.format("(?P<message>.*)(?P<tim>.)"), "has a group 'tim'; there are message, time and stream"),
         ("tz = ", "Invalid value"),
         ('tz = "Mars/Base"', "lifecycle.toml: tz 'Mars/Base' is no time zone"),
         ('sglang_version = "new"', "lifecycle.toml: sglang_version 'new' is no version"),
@@ -156,3 +167,66 @@ def test_thresholds_of_the_file_gate_and_flags_replace_them(elsewhere: Path, wor
     (elsewhere / "lifecycle.toml").write_text('fail_on = ["waiting-timeout > 0"]\n')
     assert main(["audit", "server.log"]) == 5
     assert main(["audit", "server.log", "--fail-on", "queue-full > 0"]) == 0
+
+
+def wrapped(folder: Path) -> str:
+    """The lines of two servers as a collector of no known kind writes them."""
+    lines = (LOGS / "server.log").read_text("utf-8").splitlines()
+    log = folder / "collected.txt"
+    log.write_text("".join(f"acme~node-{n}~2026-11-29T19:50:00Z~ {line} ;;\n" for n in (1, 2) for line in lines))
+    return str(log)
+
+
+ACME = ENVELOPE.format(r"acme~(?P<stream>\S+?)~(?P<time>\S+?)~ (?P<message>.*) ;;$")
+
+
+def test_own_envelopes_are_taken_off(elsewhere: Path, capsys: Capture) -> None:
+    log = wrapped(elsewhere)
+    assert main(["explain", "job-2", log, "--json", "--quiet"]) == 3
+    (elsewhere / "lifecycle.toml").write_text(ACME)
+    capsys.readouterr()
+    assert main(["explain", "job-2", log, "--json", "--quiet"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["cause"] == "waiting-timeout"
+    assert {each["source"] for each in verdict["evidence"]} <= {f"{log}[node-1]", f"{log}[node-2]"}
+    assert any("Finish: obj=" in (each["text"] or "") for each in verdict["evidence"])
+    assert main(["doctor", log, "--json"]) == 0
+    assert [life["server"] for life in json.loads(capsys.readouterr().out)["lives"]] == [
+        f"{log}[node-1]", f"{log}[node-2]",
+    ]  # fmt: skip
+    (elsewhere / "lifecycle.toml").unlink()
+    assert main(["explain", "job-2", log, "--json", "--quiet"]) == 3  # it holds for one run only
+
+
+def test_an_envelope_leaves_bare_logs_alone(elsewhere: Path, capsys: Capture) -> None:
+    (elsewhere / "lifecycle.toml").write_text(ENVELOPE.format(r"(?P<time>\S+) (?P<message>.*)"))
+    assert main(["explain", "job-11", str(LOGS), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["confidence"] == "proven"
+
+
+def test_servers_have_the_names_that_are_given(elsewhere: Path, capsys: Capture) -> None:
+    text = (LOGS / "server.log").read_text("utf-8")
+    for name in ("a", "b", "c"):
+        (elsewhere / name).mkdir()
+        (elsewhere / name / "server.log").write_text(text.replace("job-", f"{name}-job-"))
+
+    def servers() -> list[str]:
+        assert main(["doctor", "a", "b", "c", "--json"]) == 0
+        return list(dict.fromkeys(life["server"] for life in json.loads(capsys.readouterr().out)["lives"]))
+
+    assert servers() == ["a/server.log", "b/server.log", "c/server.log"]
+    (elsewhere / "lifecycle.toml").write_text('[processes]\n"a/*" = "east"\n"?/server.log" = "west"\n')
+    assert servers() == ["east", "west"]
+    (elsewhere / "lifecycle.toml").write_text('[processes]\n"b/server.log" = "east"\n')
+    assert servers() == ["a/server.log", "east", "c/server.log"]
+
+
+def test_the_example_of_the_documentation_is_right(elsewhere: Path, capsys: Capture) -> None:
+    page = (LOGS.parents[3] / "docs/configuration.md").read_text("utf-8")
+    (elsewhere / "lifecycle.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    found = shown(capsys)
+    assert found["processes"][0] == {"sglang-1.log": "node 1", "node-1/*": "node 1"}
+    assert main(["config"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "node-1/* = node 1" in out
+    assert "acme" in out
