@@ -115,9 +115,16 @@ def _read_text(message: str, head: str, event: str) -> RequestRecord:
         elif name in _OUTPUTS:
             record.meta = record.meta if record.meta is not None else {}
             record.has_output = record.has_output or message[start:end].strip() not in ("''", '""', "[]", "None")
-    record.rid = record.obj.pop("rid", None)
+    record.rid = _rid(record.obj.pop("rid", None))
     _note_finish_keys(record)
     return record
+
+
+def _rid(value: Any) -> str | list[str] | None:
+    """A rid, or those of a batch; SGLang takes nothing else for one."""
+    if isinstance(value, list):
+        return value if value and all(isinstance(rid, str) for rid in value) else None
+    return value if isinstance(value, str) else None
 
 
 def _field(name: str, message: str, start: int, end: int) -> Any:
@@ -196,7 +203,9 @@ def _read_json(message: str) -> RequestRecord | None:
     obj = data.get("obj")
     obj = obj if isinstance(obj, dict) else {}
     out = data.get("out")
-    record = RequestRecord(data["event"], data.get("rid", obj.get("rid")), timestamp=data.get("timestamp"))
+    stamp = data.get("timestamp")
+    record = RequestRecord(data["event"], _rid(data.get("rid", obj.get("rid"))))
+    record.timestamp = stamp if isinstance(stamp, str) else None
     record.obj = {k: v for k, v in obj.items() if k in OBJ_FIELDS and k != "rid"}
     if isinstance(record.obj.get("text"), str):
         record.obj["text"] = record.obj["text"][:OPENING]

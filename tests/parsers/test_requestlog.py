@@ -234,3 +234,21 @@ def test_a_very_long_prompt_full_of_quotes(quote: str, tmp_path: Path) -> None:
     prompt = f"{quote}, rid='victim'), " * 20_000
     fact = fact_of(f"Receive: obj=GenerateReqInput(rid='r-1', text={prompt!r}, stream=True)", tmp_path)
     assert (fact.rid, fact.detail["stream"], fact.tainted) == ("r-1", True, False)
+
+
+@pytest.mark.parametrize("rid", ["12", "true", '{"a": 1}', "[]", '["a", null]', "[[1]]"])
+def test_what_is_no_rid_is_none_and_stops_nobody(rid: str, tmp_path: Path) -> None:
+    messages = (
+        f'{{"timestamp": "2026-10-30T01:05:00", "event": "request.received", "rid": {rid}}}',
+        f'{{"timestamp": "2026-10-30T01:05:00", "event": "request.finished", "rid": {rid}}}',
+        f"Receive: obj=GenerateReqInput(rid={rid}, stream=False)",
+        f"Finish: obj=GenerateReqInput(rid={rid}, stream=False), out={{'meta_info': {{'id': {rid}}}}}",
+    )
+    for message in messages:
+        record = requestlog.read(message)
+        assert record is not None
+        assert all(isinstance(text, str) for text in record.strangers())
+        assert record.rid != []
+    path = tmp_path / "server.log"
+    path.write_text("".join(f"[2026-10-30 01:05:00] {message}\n" for message in messages))
+    assert {fact.line for fact in read([str(path)]).facts} == {1, 2, 3, 4}
