@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict
 from datetime import datetime
+from math import inf
 
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.explain import evidence_line, explain, timestamp
@@ -30,7 +31,7 @@ def audit(incident: Incident, since: float | None = None, until: float | None = 
             ServerEvent(
                 cause=h.cause, at=timestamp(h.at), summary=h.summary, evidence=[evidence_line(f) for f in h.evidence]
             )
-            for h in deaths.happenings(incident)
+            for h in sorted(deaths.happenings(incident), key=lambda h: inf if h.at is None else h.at)
             if _within(h.at, since, until)
         ],
         requests=rows,

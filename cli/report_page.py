@@ -61,7 +61,6 @@ class Listed:
 def page(incident: Incident, audit: Audit, clock: Clock) -> str:
     """The whole page."""
     found = groups(audit.requests, clock)
-    audit.server_events.sort(key=lambda event: event.at or "")  # they come server by server
     plot = figure(incident, audit, clock)
     scripts = [Markup(text) for text in ([get_plotlyjs()] if plot else []) + [_resource("report.js")]]
     return _template().render(

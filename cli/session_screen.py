@@ -243,17 +243,15 @@ def _happened(event: SessionEvent) -> Text:
 def _fate(turn: Turn, beside: Beside) -> Text:
     """What became of a turn, then how it was built and what its session did to it."""
     if turn.status == "interrupted":
-        line = plain(turn.cause).append(f", {WORDS[turn.confidence]}", style=TONES[turn.confidence])
+        line = plain(turn.cause).append(", ").append(WORDS[turn.confidence], style=TONES[turn.confidence])
         line.append(f", {clean(turn.stage)}")
     else:
         line = Text("finished" if turn.cause == "finished" else clean(turn.cause))
     rest = [*_measures(turn), *_built(turn, beside), *_done_to(turn)]
     line.append("".join(f", {part}" for part in map(clean, rest)), style=FAINT)
     for finding in turn.findings:
-        line.append("\n" + clean(finding.cause), style="").append(
-            f", {WORDS[finding.confidence]}: ", style=TONES[finding.confidence]
-        )
-        line.append(clean(finding.summary), style=FAINT)
+        line.append(f"\n{clean(finding.cause)}, ").append(WORDS[finding.confidence], style=TONES[finding.confidence])
+        line.append(": ").append(clean(finding.summary), style=FAINT)
     return line
 
 

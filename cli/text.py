@@ -57,8 +57,11 @@ def shorten(text: str, columns: int) -> str:
     """The text in at most so many columns, cut in the middle: ids often differ at their ends only."""
     if width(text) <= columns:
         return text
-    tail = (columns - 1) // 3
-    return _head(text, columns - 1 - tail) + "…" + _head(text[::-1], tail)[::-1]
+    room = (columns - 1) // 3
+    tail = _head(text[::-1], room)[::-1]
+    while tail and unicodedata.category(tail[0]).startswith("M"):  # its letter is cut off; it would sit on the dots
+        tail = tail[1:]
+    return _head(text, columns - 1 - room) + "…" + tail
 
 
 def pad(text: str, columns: int) -> str:

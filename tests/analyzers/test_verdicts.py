@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from sglang_lifecycle.analyzers import catalogue
+from sglang_lifecycle.analyzers.audit import audit
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.parsers.log import read
@@ -256,6 +258,18 @@ class TestLives:
             for row in sent:
                 found = [a.cause for a in verdict.attempts if a.life == row["life"]] or [verdict.cause]
                 assert set(found) <= {row["cause"], *row["accept"]}, (rid, row["life"])
+
+    @pytest.mark.parametrize("order", ["ab", "ba"])
+    def test_events_of_several_servers_are_in_the_order_of_time(
+        self, order: str, recorded: Any, tmp_path: Path
+    ) -> None:
+        for name, scenario in zip(order, ("0.5.23/s18_two_lives", "0.5.23/s09_pause_weights"), strict=True):
+            (tmp_path / name).mkdir()
+            shutil.copy(recorded(scenario).server_log, tmp_path / name)
+        events = audit(Incident(read([str(tmp_path)]))).server_events
+        assert {"server-restarted", "weights-updated"} <= {event.cause for event in events}
+        times = [event.at for event in events if event.at is not None]
+        assert times == sorted(times)
 
     def test_a_restart_is_an_event_of_the_server(self, recorded: Any) -> None:
         causes = [event.cause for event in recorded("0.5.23/s18_two_lives").audit.server_events]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,12 @@ def hostile(nasty: str) -> SessionTree:
         events=[SessionEvent(kind="reaped", place=9, at="2026-08-03T12:00:00Z", until="2026-08-03T12:01:00Z", told=60)],
         turns=[turn(0, None), turn(1, 0, how="replaces"), turn(2, 0, findings=[finding]), turn(3, 1, accepted=False)],
     )
+
+
+def test_the_comma_before_the_confidence_has_no_colour(hostile: SessionTree) -> None:
+    shown = render(screen(hostile, Clock(), 200), 200, True)
+    assert re.search(r"session-replaced, \x1b\[[\d;]+mlikely\x1b\[0m, running", shown)
+    assert re.search(r"context-lost, \x1b\[[\d;]+mproven\x1b\[0m: ", shown)
 
 
 @pytest.mark.parametrize("columns", WIDTHS)

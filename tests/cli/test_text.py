@@ -49,6 +49,12 @@ def test_cut_text_fits_its_columns(text: str, columns: int) -> None:
     assert width(pad(short, columns)) == columns
 
 
+@pytest.mark.parametrize("columns", range(2, 24))
+def test_a_tail_begins_with_a_letter(columns: int) -> None:
+    short = shorten("x" * 20 + "漢\u0301\u0302漢\u0301e\u0301" * 4, columns)
+    assert not unicodedata.combining(short.partition("…")[2][:1] or "x")
+
+
 @pytest.mark.parametrize("text", ["x" * 40, "漢" * 40, "e\u0301" * 40, "a漢" * 40, ""])
 @pytest.mark.parametrize("columns", [7, 12, 40])
 def test_folded_text_fits_and_loses_nothing(text: str, columns: int) -> None:
