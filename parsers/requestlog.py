@@ -115,6 +115,8 @@ def _read_text(message: str, head: str, event: str) -> RequestRecord:
         elif name in _OUTPUTS:
             record.meta = record.meta if record.meta is not None else {}
             record.has_output = record.has_output or message[start:end].strip() not in ("''", '""', "[]", "None")
+    if record.meta is None and any(name.startswith("meta.") for name in layout.names):
+        record.meta = {}  # nothing wanted in it
     record.rid = _rid(record.obj.pop("rid", None))
     _note_finish_keys(record)
     return record

@@ -252,3 +252,8 @@ def test_what_is_no_rid_is_none_and_stops_nobody(rid: str, tmp_path: Path) -> No
     path = tmp_path / "server.log"
     path.write_text("".join(f"[2026-10-30 01:05:00] {message}\n" for message in messages))
     assert {fact.line for fact in read([str(path)]).facts} == {1, 2, 3, 4}
+
+
+def test_the_same_record_reads_the_same_again() -> None:
+    message = "Finish: obj=GenerateReqInput(rid='again', stream=False), out={'meta_info': {'unheard_of': 0}}"
+    assert requestlog.read(message) == requestlog.read(message)
