@@ -64,14 +64,14 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     own = _own(scene, attempt, message_id, stage, ran, fits, told)
     if told is not None and told.refutes:
         own.doubt(f"it lasted {told.mine:.1f} s, less than the limit of {told.limit:g} s that was told")
-    hidden = _open_prefix(scene, attempt)
+    hidden, verb = _open_prefix(scene, attempt), "waited" if message_id == "waiting_timeout" else "ran"
     confirmed = (told is not None and told.confirms) or _limit_confirmed(scene, attempt, message_id)
     if scene.release.may_be("0.5.20") and (hidden or not confirmed) and not (told is not None and told.exceeded):
         own.confidence = "likely"
-        own.candidates.append(("timeout-prefix-collision", _decides(told, "SGLANG_REQ_…_TIMEOUT of the server")))
+        own.candidates.append(("timeout-prefix-collision", _decides(told, verb, "SGLANG_REQ_…_TIMEOUT of the server")))
     if roots and not (told is not None and told.exceeded):
         own.confidence = "likely"
-        note = _decides(told, "its time is as long as that of the rid that is its prefix")
+        note = _decides(told, verb, "its time is as long as that of the rid that is its prefix")
         own.candidates = [("timeout-prefix-collision", note)]
     return own
 
@@ -84,7 +84,7 @@ class _Told:
     mine: float
     slack: float
     exact: bool
-    """Whether nothing but what the limit counts is in the attempt's time; if not, it may have been less."""
+    """Whether its time is just what the limit counts, and finely measured."""
 
     @classmethod
     def of(cls, scene: Scene, attempt: Attempt, message_id: str) -> _Told | None:
@@ -93,11 +93,11 @@ class _Told:
         finish = attempt.finish
         if limit is None or mine is None or finish is None:
             return None
-        slack = _SLACK
-        if finish.e2e_s is None and attempt.received is not None:  # by the log's clock, which may be a coarse one
-            slack += (attempt.received.at_error or 0.0) + (finish.at_error or 0.0)
-        exact = message_id == "waiting_timeout" or finish.queue_s is not None or "forward_entry_time" in finish.detail
-        return cls(limit, mine, slack, exact)
+        coarse = 0.0
+        if finish.e2e_s is None and attempt.received is not None:  # by the log's clock
+            coarse = (attempt.received.at_error or 0.0) + (finish.at_error or 0.0)
+        pure = message_id == "waiting_timeout" or finish.queue_s is not None or "forward_entry_time" in finish.detail
+        return cls(limit, mine, _SLACK + coarse, pure and coarse < _SLACK)
 
     @property
     def refutes(self) -> bool:
@@ -115,14 +115,14 @@ class _Told:
         return self.exact and self.mine >= self.limit + self.slack
 
 
-def _decides(told: _Told | None, otherwise: str) -> str:
+def _decides(told: _Told | None, verb: str, otherwise: str) -> str:
     """What would tell an own timeout from another rid's."""
     if told is None:
         return f"the limit: {otherwise}"
     if told.refutes:
         return "whether the limit that was told is this server's"
     if not told.exact:
-        return f"how long it ran: of its {told.mine:.1f} s, part may have been spent in the queue"
+        return f"how long it {verb}: the {told.mine:.1f} s that the logs tell are not just that, or coarse"
     return (
         f"when the scheduler took it up: its {told.mine:.1f} s are too close to the limit of {told.limit:g} s to tell"
     )

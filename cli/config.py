@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.errors import ExitCode, UsageError
 from sglang_lifecycle.cli.inputs import request
-from sglang_lifecycle.cli.options import Color, Config, DisplayZone, FailOn, Json, SGLangVersion, Zone
+from sglang_lifecycle.cli.options import (
+    Color,
+    Config,
+    DisplayZone,
+    FailOn,
+    Json,
+    RunningTimeout,
+    SGLangVersion,
+    WaitingTimeout,
+    Zone,
+)
 from sglang_lifecycle.cli.output import show, write
 
 if TYPE_CHECKING:
@@ -22,6 +32,8 @@ def command(
     tz: Zone = None,
     display_tz: DisplayZone = None,
     sglang_version: SGLangVersion = None,
+    waiting_timeout: WaitingTimeout = None,
+    running_timeout: RunningTimeout = None,
     fail_on: FailOn = None,
     config: Config = None,
     color: Color = None,

@@ -58,7 +58,7 @@ def command(
     from sglang_lifecycle.parsers.prefix import zone
 
     envelopes.tell(question.envelopes)
-    watch, followed = Watch(question.incident), Followed(files, zone(tz))
+    watch, followed = Watch(question.incident), Followed(files, zone(question.zone))
     pause, silent = EVERY, not from_start and "-" not in files
     try:
         while not followed.ended:

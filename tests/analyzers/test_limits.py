@@ -97,3 +97,30 @@ def test_before_aborts_by_prefix_a_limit_that_was_not_reached_is_a_contradiction
     verdict = asked(recorded(WAITING).evidence, "job-2", {"waiting_timeout": 30.0}, "0.5.18")
     assert (verdict.cause, verdict.confidence) == (OWN, "likely")
     assert any("less than the limit of 30 s that was told" in text for text in verdict.contradictions)
+
+
+def test_a_running_time_that_may_hold_a_wait_confirms_nothing(recorded: Any) -> None:
+    evidence = without(recorded(RUNNING).evidence, ["x", "xyz"])
+    verdict = asked(evidence, "run-1", LIMITS)
+    assert (verdict.cause, verdict.confidence) == ("running-timeout", "likely")
+    assert "how long it ran" in verdict.candidates[0].would_decide
+    facts = [replace(f, queue_s=0.01) if f.rid == "run-1" and f.finish_type else f for f in evidence.facts]
+    assert asked(replace(evidence, facts=facts), "run-1", LIMITS).confidence == "proven"
+
+
+def test_a_coarse_clock_neither_confirms_nor_refutes(recorded: Any) -> None:
+    evidence = recorded(WAITING).evidence
+    coarse = [replace(f, e2e_s=None, at_error=0.5) if f.rid == "job-2" else f for f in evidence.facts]
+    for limit in (2.9, 3.9):
+        verdict = asked(replace(evidence, facts=coarse), "job-2", {"waiting_timeout": limit})
+        assert (verdict.cause, verdict.confidence) == (OWN, "likely"), limit
+    verdict = asked(replace(evidence, facts=coarse), "job-2", {"waiting_timeout": 9.0})
+    assert verdict.cause == OTHERS
+
+
+@pytest.mark.parametrize(("seconds", "confidence"), [(3.1, "likely"), (3.4, "proven")])
+def test_a_root_without_an_end_counts_as_one(seconds: float, confidence: str, recorded: Any) -> None:
+    evidence = lasting(recorded(WAITING).evidence, "job-11", seconds)
+    facts = [fact for fact in evidence.facts if fact.rid != "job-1" or not fact.finish_type]
+    verdict = asked(replace(evidence, facts=facts), "job-11", LIMITS)
+    assert (verdict.cause, verdict.confidence) == (OWN, confidence)
