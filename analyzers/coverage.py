@@ -15,6 +15,7 @@ from sglang_lifecycle.analyzers.coverage_models import Coverage, Gap, LifeCovera
 from sglang_lifecycle.analyzers.explain import timestamp
 from sglang_lifecycle.analyzers.incident import Incident, Scene
 from sglang_lifecycle.analyzers.questions import open_questions
+from sglang_lifecycle.analyzers.skew import shared_rooms
 from sglang_lifecycle.analyzers.verdict import Version
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -266,12 +267,8 @@ def _outside(span: tuple[float, float], whole: tuple[float, float]) -> float:
 
 def _across(scenes: list[Scene]) -> Iterator[Offset]:
     """How far prefill and decode stand apart: both receive a request of one bootstrap room at the same time."""
-    rooms = [
-        {a.received.room: a.received.at for a in s.attempts if a.received and a.received.room and a.received.at}
-        for s in scenes
-    ]
-    for (a, first), (b, second) in combinations(zip(scenes, rooms, strict=True), 2):
-        both = first.keys() & second.keys()
-        if both and a.life.server != b.life.server:
-            apart = median(second[room] - first[room] for room in both)
-            yield Offset(first=a.life.server, second=b.life.server, seconds=round(apart, 3), requests=len(both))
+    for a, b in combinations(scenes, 2):
+        apart = shared_rooms(a, b)
+        if apart and a.life.server != b.life.server:
+            seconds = round(median(apart), 3)
+            yield Offset(first=a.life.server, second=b.life.server, seconds=seconds, requests=len(apart))

@@ -9,6 +9,7 @@ from sglang_lifecycle.analyzers import abort_origin, deaths, rid_validity, timeo
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene
+from sglang_lifecycle.analyzers.skew import skew
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 
@@ -276,7 +277,11 @@ def _dead_peer(scene: Scene, said: Fact) -> list[Cause]:
     """The death of the other server, where its log is here: it took part in the transfer and died before the loss."""
     for other in scene.others:
         end = deaths.death(other)
-        if end is None or end.at is None or said.at is None or not -_TICK <= said.at - end.at <= _NOTICED_WITHIN:
+        if end is None or end.at is None or said.at is None:
+            continue
+        clocks = skew(scene, other)
+        later, slack = said.at - (end.at - clocks.seconds), _TICK + clocks.error
+        if not -slack <= later <= _NOTICED_WITHIN + slack:
             continue
         mode = other.life.args.get("disaggregation_mode")
         same_room = said.room is not None and any(f.room == said.room for f in other.life.facts)
