@@ -46,10 +46,12 @@ class _Reader:
         self._raw_ended: dict[Pattern, int] = {}  # where in `facts` each pattern with raw user text last seemed to end
         self._seen_fields: set[tuple[str, ...]] = set()
         self._strangers = Strangers()
+        self._theirs = False  # whether the line at hand is a stranger's
         self._arrivals: dict[str, int] = {}  # the lines on which open requests were received
 
     def feed(self, line: Line) -> None:
         """Take the next physical line."""
+        self._theirs = self._strangers.wrote(line.text)
         if self._raw is not None:
             self._continue_raw(line)
         else:
@@ -92,7 +94,7 @@ class _Reader:
 
     def _record(self, lines: list[Line], head: Head, tainted: bool, may_open: bool) -> None:
         self._close_tail()
-        tainted = tainted or self._tainting > 0 or self._strangers.wrote(lines[0].text)
+        tainted = tainted or self._tainting > 0 or self._theirs
         if head.message.startswith("{"):
             fact = self._json(head, self._blank(lines, head, tainted))
             if fact is not None:
@@ -213,7 +215,7 @@ class _Reader:
         assert self._raw is not None
         pattern, head, lines = self._raw
         lines.append(line)
-        if pattern.closes.search(line.text):
+        if pattern.closes.search(line.text) and not self._strangers.hiding:
             texts = [head.message, *(held.text for held in lines[1:])]
             message = "".join(a + b.ending for a, b in zip(texts, lines, strict=True)).removesuffix(line.ending)
             found = self.table.find(message)

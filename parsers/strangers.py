@@ -3,6 +3,9 @@
 A session id, a rid, an adapter's name or a schema may hold newlines and whole imitations of log lines. The request log
 quotes these texts, so their lines are known; a physical line that is one of them is never evidence, whatever stands
 around it. What was read before the quote came is tainted after the fact.
+
+The request log leaves out the middle of a long text, and any number of lines with it. Where the words before such a gap
+are seen, everything is theirs until the words after it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,10 @@ from collections.abc import Iterable
 from sglang_lifecycle.parsers.evidence import Fact
 
 _SHORTEST = 8  # characters: nothing shorter can imitate a record
+_GAP = " ... "
+_HALF = 1_024  # characters on each side of a gap: `dataclass_to_string_truncated` with a `max_length` of 2048
+_GAPS = 8  # texts with a gap that are remembered, the newest
+_HIDDEN = 2_000  # lines that a gap may hide at most
 _LINES = 20_000  # lines of strangers that are remembered, the newest
 _RECENT = 4_096  # facts whose lines are remembered, for texts that are quoted only after they were printed
 
@@ -23,10 +30,22 @@ class Strangers:
     def __init__(self) -> None:
         self._lines: OrderedDict[str, None] = OrderedDict()
         self._beginnings: dict[str, list[str]] = {}  # last lines of a text, which SGLang's own words follow
+        self._gaps: OrderedDict[tuple[str, str], None] = OrderedDict()  # the words before gaps, and those after
+        self._window = ""  # the newest lines, kept while gaps are known
+        self._after: str | None = None  # inside a gap: the words that end it
+        self._hidden = 0
         self._recent: OrderedDict[int, tuple[str, Fact]] = OrderedDict()
 
     def wrote(self, line: str) -> bool:
-        """Whether a physical line is one of theirs."""
+        """Whether the next physical line of the source is one of theirs."""
+        return self._in_gap(line) or self._has(line)
+
+    @property
+    def hiding(self) -> bool:
+        """Whether the source is inside a gap: nothing there ends anything."""
+        return self._after is not None
+
+    def _has(self, line: str) -> bool:
         if not self._lines:
             return False
         return line in self._lines or any(line.startswith(text) for text in self._beginnings.get(line[:_SHORTEST], ()))
@@ -45,11 +64,13 @@ class Strangers:
         """
         news = False
         for text in texts:
+            if text:
+                self._gap(text)
             if text and "\n" in text:
                 news = self._take(text) or news
         if news and since is not None:
             for line, fact in self._recent.values():
-                fact.tainted = fact.tainted or (fact.line > since and self.wrote(line))
+                fact.tainted = fact.tainted or (fact.line > since and self._has(line))
 
     def _take(self, text: str) -> bool:
         """Take in one text; its first line follows SGLang's own words and needs no mark."""
@@ -66,3 +87,29 @@ class Strangers:
                 known.append(pieces[-1])
                 del known[:-64]
         return bool(fresh)
+
+    def _gap(self, text: str) -> None:
+        """Take in the words around the gap of a text that the request log has shortened."""
+        if text[_HALF:-_HALF] == _GAP:
+            self._gaps[text[:_HALF], text[-_HALF:]] = None
+            if len(self._gaps) > _GAPS:
+                self._gaps.popitem(last=False)
+
+    def _in_gap(self, line: str) -> bool:
+        """Whether the line has words that a gap hides."""
+        if not self._gaps:
+            return False
+        self._window = f"{self._window}\n{line}"[-4 * _HALF - len(line) :]
+        if self._after is not None:
+            self._hidden += 1
+            if self._after in self._window or self._hidden > _HIDDEN:
+                self._after, self._window = None, ""
+            return True
+        for before, after in self._gaps:
+            at = self._window.find(before)
+            if at >= 0:
+                self._window = self._window[at + _HALF :]
+                if after not in self._window:
+                    self._after, self._hidden = after, 0
+                    return True
+        return False

@@ -253,21 +253,11 @@ def says(verdict: Verdict) -> tuple[object, ...]:
     return verdict.status, verdict.cause, verdict.stage, verdict.effects, [(c.cause, c.rid) for c in verdict.chain]
 
 
-CLOSED_EARLY = "an imitated end of a raw text is believed, and what follows it"
-WRONG: dict[tuple[str, str, str], str] = {
-    **{("in_a_closing_session", "0.5.11", victim): CLOSED_EARLY for victim in VICTIMS},
-    **{("in_a_closing_session", "0.5.23", victim): CLOSED_EARLY for victim in VICTIMS},
-}
-"""What is known not to hold yet: carrier, release and victim, with the reason."""
-
-
 def cases() -> Iterator[Any]:
     for carrier, releases in CARRIERS:
         for release in releases:
             for victim in VICTIMS:
-                reason = WRONG.get((carrier.__name__, release, victim))
-                marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
-                yield pytest.param(carrier, release, victim, id=f"{carrier.__name__}-{release}-{victim}", marks=marks)
+                yield pytest.param(carrier, release, victim, id=f"{carrier.__name__}-{release}-{victim}")
 
 
 @pytest.mark.parametrize(("carrier", "release", "victim"), cases())
