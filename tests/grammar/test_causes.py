@@ -9,12 +9,21 @@ import pytest
 import refusal_stories
 import scheduler_stories
 import server_stories
+import session_stories
+import transfer_stories
 from renderer import Server
 from stories import MAIN, STORIES, Story, incident_of, judge, problems
 
 from sglang_lifecycle.analyzers.audit import audit
 
-STORYTELLERS = (client_stories, refusal_stories, scheduler_stories, server_stories)  # importing them registers stories
+STORYTELLERS = (  # importing them registers stories
+    client_stories,
+    refusal_stories,
+    scheduler_stories,
+    server_stories,
+    session_stories,
+    transfer_stories,
+)
 
 WHO = {
     "finished": ("scheduler", "scheduler"),

@@ -14,12 +14,21 @@ import pytest
 import refusal_stories
 import scheduler_stories
 import server_stories
+import session_stories
+import transfer_stories
 from renderer import RELEASES, START, Server, between
 from stories import MAIN, STORIES, Story, Telling, judge
 
 from sglang_lifecycle.analyzers.verdict import Verdict
 
-STORYTELLERS = (client_stories, refusal_stories, scheduler_stories, server_stories)  # importing them registers stories
+STORYTELLERS = (  # importing them registers stories
+    client_stories,
+    refusal_stories,
+    scheduler_stories,
+    server_stories,
+    session_stories,
+    transfer_stories,
+)
 CERTAINTY = {"not-established": 0, "likely": 1, "proven": 2}
 
 
