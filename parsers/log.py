@@ -151,7 +151,7 @@ class _Reader:
         if pattern.raw:
             self._raw_ended[pattern] = len(self.facts)
         self._note(fact)
-        if pattern.open_ended:
+        if pattern.open_ended and fact.rid not in self._arrivals:  # a rid that was received is all of it
             self._tainting = _OPEN_LINES
         elif pattern.event is Event.HTTP_ACCESS:
             self._tainting = 0

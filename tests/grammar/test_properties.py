@@ -55,10 +55,6 @@ def spread() -> list[Story]:
 
 WRONG: dict[tuple[str, str], str] = {
     ("line", "crashed_and_counted_differently_by_the_dump"): "a count that fits by chance counts as proof",
-    **{
-        (f"order-{order}", "aborted_while_it_waited_for_its_encoder"): "the call that follows a raw rid may be that rid's own second line"
-        for order in ("scheduler-first", "at-random")
-    },
 }
 """What is known not to hold yet: a property and a story, with the reason."""
 
