@@ -1,4 +1,4 @@
-"""The list of requests: filtered, sorted, grouped, and filling while the logs are read."""
+"""The list of requests: filtered, sorted, grouped, and filling as they are judged."""
 
 from __future__ import annotations
 
