@@ -67,31 +67,13 @@ def save(path: str, data: bytes) -> None:
             with target.open("wb", buffering=0) as stream:
                 stream.write(data)
         else:
-            _replace(target, data)
+            from sglang_lifecycle.parsers.replacing import replacing
+
+            with replacing(target) as temporary:
+                temporary.write_bytes(data)
     except OSError as problem:
         text = f"{path}: the answer can't be written there: {problem.strerror or problem}"
         raise LifecycleError(ExitCode.UNREADABLE, text) from None
-
-
-def _replace(target: Path, data: bytes) -> None:
-    import tempfile
-
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:80]}.", suffix=".part")
-    temporary = Path(name)
-    try:
-        with open(descriptor, "wb") as stream:
-            stream.write(data)
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def discard_stdout() -> None:

@@ -6,8 +6,6 @@ lines are not in it: a quote still needs the logs.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from sglang_lifecycle.parsers.evidence import Evidence, Source
+from sglang_lifecycle.parsers.replacing import replacing
 
 SUFFIX = ".parquet"
 _MAGIC = b"PAR1"
@@ -41,28 +40,15 @@ def save(evidence: Evidence, path: str | Path) -> None:
 
     from sglang_lifecycle.parsers import table
 
-    target = Path(path)
     rows = table.frame(evidence.facts).with_row_index("place").sort("rid", "place", nulls_last=True)
-    sources = orjson.dumps([asdict(s) for s in evidence.sources]).decode()
-    descriptor, name = tempfile.mkstemp(dir=target.parent or ".", prefix=f".{target.name}.", suffix=".part")
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
-        metadata = {"lifecycle.format": _FORMAT, "lifecycle.sources": sources}
+    metadata = {
+        "lifecycle.format": _FORMAT,
+        "lifecycle.sources": orjson.dumps([asdict(s) for s in evidence.sources]).decode(),
+    }
+    with replacing(Path(path)) as temporary:
         rows.cast({"event": pl.String, "at_from": pl.String}).write_parquet(
             temporary, compression="zstd", row_group_size=_ROWS, metadata=metadata
         )
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def load(path: str | Path) -> Evidence:
