@@ -214,7 +214,7 @@ def _client(attempt: Attempt, finding: Finding, sees: str) -> Client:
     return Client(
         http_status=status,
         saw=finding.client_saw or (sees if finding.status == "interrupted" and status is None else None),
-        peer=access.detail.get("peer") if access is not None else None,
+        peer=attempt.peer,
     )
 
 

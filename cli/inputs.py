@@ -64,8 +64,11 @@ class Request:
         complain(evidence)
         return evidence
 
-    def evidence(self, report: Callable[[int, int], None] | None = None) -> Evidence:
-        """Read the inputs without a word; `report` is called with the bytes read and the bytes in all."""
+    def evidence(self, report: Callable[[int, int], None] | None = None, about: Sequence[str] = ()) -> Evidence:
+        """Read the inputs without a word; `report` is called with the bytes read and the bytes in all.
+
+        Of large logs only what may have to do with the ids in `about`, where there are any.
+        """
         from sglang_lifecycle.parsers import envelopes, store
         from sglang_lifecycle.parsers.log import read
 
@@ -74,8 +77,25 @@ class Request:
         logs = [path for path in self.paths if path not in stores]
         parts = [_stored(path) for path in stores]
         if logs:
-            parts.append(read(logs, tz=self.zone, progress=report))
+            parts.append(read(logs, tz=self.zone, progress=report, about=about))
         return parts[0] if len(parts) == 1 else store.merge(parts)
+
+    def about(self, ids: Sequence[str]) -> tuple[Evidence, Incident]:
+        """Read what the fate of a few requests rests on: a part of large logs where that is enough, else all."""
+        from sglang_lifecycle.analyzers import partial
+
+        with progress("reading") as report:
+            wanted = list(ids) if all(map(partial.searchable, ids)) else []
+            evidence = self.evidence(report, wanted)
+            incident = self.incident(evidence)
+            if evidence.partial and (more := partial.related(incident, ids)):
+                evidence = self.evidence(report, [*wanted, *sorted(more)])
+                incident = self.incident(evidence)
+            if evidence.partial and not partial.enough(incident, ids):
+                evidence = self.evidence(report)
+                incident = self.incident(evidence)
+        complain(evidence)
+        return evidence, incident
 
     def incident(self, evidence: Evidence) -> Incident:
         """The evidence to judge, with what the user knows better than the logs."""

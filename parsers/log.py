@@ -262,17 +262,21 @@ class _Reader:
         return fact
 
 
-def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | None = None) -> Evidence:
+def read(
+    paths: Sequence[str], *, tz: str | None = None, progress: Progress | None = None, about: Sequence[str] = ()
+) -> Evidence:
     """Read files, folders, URLs and `-` (standard input) into evidence.
 
     `tz` is the zone of stamps without one (an IANA name or an offset). If None, it is what a log collector's stamps
-    tell, else UTC. `progress` is called with the bytes read and the bytes in all. A path that can't be read is named
-    in `Evidence.failed`, everything else is used. Raises `UnknownZone`.
+    tell, else UTC. `progress` is called with the bytes read and the bytes in all. Where `about` has ids of requests or
+    sessions, lines of large logs that have nothing to do with them may be left out: `Evidence.partial`. A path that
+    can't be read is named in `Evidence.failed`, everything else is used. Raises `UnknownZone`.
     """
     given = zone(tz) if tz is not None else None
     evidence = Evidence()
     inputs = expand(paths, evidence.failed, progress)
     total = sum(one.size for one in inputs)
+    needles = [text.encode("utf-8", "replace") for text in about]
     done = 0
     for one in inputs:
         if one.files[0].exhibit:
@@ -282,7 +286,7 @@ def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | No
             evidence.facts.extend(found)
             done += one.size
             continue
-        log = Log(one, given, reader)
+        log = Log(one, given, reader, needles)
         try:
             log.read(partial(_report, progress, done, total) if progress is not None else None)
         except OSError as error:
@@ -290,6 +294,7 @@ def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | No
             if any(file.named for file in one.files):
                 evidence.failed.append(log.warnings[-1])
         done += one.size
+        evidence.partial = evidence.partial or log.partial
         for source, found in log.finish():
             evidence.sources.append(source)
             evidence.facts.extend(found)

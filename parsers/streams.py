@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
-from sglang_lifecycle.parsers import inputs, views
+from sglang_lifecycle.parsers import inputs, selection, views
 from sglang_lifecycle.parsers.calibration import Calibration, calibrate
 from sglang_lifecycle.parsers.evidence import Fact, Source
 from sglang_lifecycle.parsers.inputs import File, Input
@@ -17,6 +17,7 @@ from sglang_lifecycle.parsers.views import View
 
 _TICK = 1 << 22  # bytes between two calls of a progress function
 _QUIET = 1 << 62
+Lines = Forward | Backward | selection.Selected
 
 
 class Reader(Protocol):
@@ -57,12 +58,20 @@ class _Part:
 class Log:
     """A log with a reader for each of its streams, which `open_reader` makes for a source and the zone of its stamps.
 
-    `tz` is the zone that the user gave. `warnings` are about the log as a whole.
+    `tz` is the zone that the user gave. Where `about` says which texts matter, lines of large files that have nothing to do
+    with them may be left out; `partial` tells whether any were. `warnings` are about the log as a whole.
     """
 
-    def __init__(self, log: Input, tz: tzinfo | None, open_reader: Callable[[Source, tzinfo], Reader]) -> None:
+    def __init__(
+        self,
+        log: Input,
+        tz: tzinfo | None,
+        open_reader: Callable[[Source, tzinfo], Reader],
+        about: Sequence[bytes] = (),
+    ) -> None:
         self.warnings: list[str] = []
-        self._log, self._tz, self._open = log, tz, open_reader
+        self.partial = False
+        self._log, self._tz, self._open, self._about = log, tz, open_reader, about
         self._readers: dict[str | None, Reader] = {}
         self._parts: list[_Part] = []
 
@@ -76,7 +85,7 @@ class Log:
             part = _Part(file, views.look(file), lines, offset)
             self._parts.append(part)
             with file.open() as stream:
-                physical = part.view.physical(stream, lines, offset)
+                physical = self._selected(part, stream, report) or part.view.physical(stream, lines, offset)
                 (self._plain if part.view.plain else self._wrapped)(part, physical, report)
             part.lines = physical.lines - lines
             lines, offset = physical.lines, max(physical.bytes, offset + file.size)
@@ -85,7 +94,21 @@ class Log:
             if file.note:
                 self.warnings.append(f"{file.name}: {file.note}")
 
-    def _plain(self, part: _Part, physical: Forward | Backward, report: Callable[[int], None] | None) -> None:
+    def _selected(
+        self, part: _Part, stream: BinaryIO, report: Callable[[int], None] | None
+    ) -> selection.Selected | None:
+        """The lines of a file that matter, where it is large and its lines are what they are in the file."""
+        file = part.file
+        if not self._about or file.size < selection.SMALLEST or part.view.backward or not part.view.plain:
+            return None
+        try:
+            places = selection.everywhere(file.path, file.size, self._about, report)
+        except selection.TooLong:
+            return None
+        self.partial = True
+        return selection.Selected(stream, file.size, places, part.first, part.offset)
+
+    def _plain(self, part: _Part, physical: Lines, report: Callable[[int], None] | None) -> None:
         reader = self._reader(None, part)
         feed, source = reader.feed, reader.source
         due = physical.bytes + _TICK if report is not None else _QUIET
@@ -97,7 +120,7 @@ class Log:
         source.lines += physical.lines - part.first
         source.bytes += physical.bytes - part.offset
 
-    def _wrapped(self, part: _Part, physical: Forward | Backward, report: Callable[[int], None] | None) -> None:
+    def _wrapped(self, part: _Part, physical: Lines, report: Callable[[int], None] | None) -> None:
         stream, reader, calibration = None, self._reader(None, part), part.calibration(None, self._tz)
         due = physical.bytes + _TICK if report is not None else _QUIET
         for line in part.view.within(physical):
