@@ -2,9 +2,8 @@
 
 A record is `Class(name=value, …), headers={…}, out={'text': …, 'meta_info': {…}}`. `scan` finds every value, walking
 the record once, quote-aware. Thousands of records differ only in a few values, so a scanned record is remembered as a
-template: the constant text between the values that vary. The next record is held against it with comparisons of whole
-chunks; only the values in between are walked, each to its balanced end, so a template finds exactly what `scan` would,
-or nothing.
+template: the constant text between the values that vary, in one regular expression. It steps over each value to its
+balanced end and never tries another, so a template finds exactly what `scan` would, or nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +18,15 @@ from sglang_lifecycle.parsers import literals
 _CLASS = re.compile(r"\w+ReqInput\(")
 _CONSTANT = frozenset({"None", "True", "False", "[]", "{}"})
 _SCALAR = re.compile(r"[^,'\"\[\](){}]+")
-_FLAT = re.compile(
-    r"""[\[{(](?:[^\[\](){}'"]++|'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+[\]})]""", re.DOTALL
-)  # a bracket that holds no other
-_CUT = " ... "  # between the head and the tail of a value that the level shortens
+_STRINGS = "|".join(string.pattern for string in literals.STRING.values())
+
+
+def _bracket(inner: str) -> str:
+    return rf"""[\[{{(](?:[^\[\](){{}}'"]++|{inner})*+[\]}})]"""
+
+
+_ONE = f"(?>{_STRINGS}|{_bracket('|'.join((_STRINGS, _bracket('|'.join((_STRINGS, _bracket(_STRINGS)))))))}|{_SCALAR.pattern})"
+_VALUE = rf"{_ONE}(?: \.\.\. {_ONE})*+"  # the level shortens values: `'head' ... 'tail'`
 _KEPT = 12  # templates of one kind of record that are tried
 
 
@@ -36,12 +40,16 @@ class Value(NamedTuple):
 
 @dataclass(slots=True)
 class Layout:
-    """Every value of a record. `cut`: the record ends early. `end`: where its last balanced part ends."""
+    """The values of a record: every one, or of a known `template` those that are wanted and vary.
+
+    `cut`: the record ends early. `end`: where its last balanced part ends.
+    """
 
     values: list[Value]
     names: tuple[str, ...]
     end: int
     cut: bool = False
+    template: Template | None = None
 
 
 def scan(message: str, start: int) -> Layout:
@@ -97,61 +105,43 @@ def _part(message: str, name: str, bracket: int, values: list[Value]) -> int:
 
 
 class Template:
-    """The constant text of a record that was scanned, and the values in between."""
+    """The constant text of records of one layout, and the values in between, as one expression.
 
-    __slots__ = ("_parts", "_tail", "names")
+    `varying` names the values of one word (`None`, `True`, `7`) that differ between its records; others of the kind are
+    taken for constant text. `settled` has those that are wanted, as they stand in the record that it was made from,
+    and `memo` is for whoever reads them, once.
+    """
 
-    def __init__(self, message: str, layout: Layout, wanted: Collection[str]) -> None:
-        self.names = layout.names
-        self._parts: list[tuple[str, str | None]] = []
-        position = 0
+    __slots__ = ("_expression", "memo", "names", "settled", "texts", "varying", "wanted")
+
+    def __init__(self, message: str, layout: Layout, wanted: Collection[str], varying: frozenset[str]) -> None:
+        self.names, self.varying = layout.names, varying
+        self.texts = {
+            v.name: message[v.start : v.end] for v in layout.values if _settled(v.name, message[v.start : v.end])
+        }
+        self.settled = {name: text for name, text in self.texts.items() if name in wanted and name not in varying}
+        self.wanted: list[str] = []
+        self.memo: object = None
+        parts, position = [], 0
         for name, start, end in layout.values:
-            if name in wanted or not _settled(name, message[start:end]):
-                self._parts.append((message[position:start], name if name in wanted else None))
+            if name in varying or name not in self.texts:
+                parts += [re.escape(message[position:start]), f"({_VALUE})" if name in wanted else _VALUE]
                 position = end
-        self._tail = message[position:]
+                if name in wanted:
+                    self.wanted.append(name)
+        self._expression = re.compile("".join([*parts, re.escape(message[position:])]), re.DOTALL)
 
     def find(self, message: str) -> list[Value] | None:
-        """The wanted values of a record of exactly this layout, else None."""
-        if not message.endswith(self._tail):
+        """The wanted values that vary, of a record of exactly this layout, else None."""
+        match = self._expression.fullmatch(message)
+        if match is None:
             return None
-        values = []
-        position = 0
-        for chunk, name in self._parts:
-            if not message.startswith(chunk, position):
-                return None
-            start = position + len(chunk)
-            position = _end(message, start)
-            if position < 0:
-                return None
-            if name is not None:
-                values.append(Value(name, start, position))
-        return values if len(message) - position == len(self._tail) else None
+        return [Value(name, *span) for name, span in zip(self.wanted, match.regs[1:], strict=True)]
 
 
 def _settled(name: str, text: str) -> bool:
-    """Whether a value that nobody wants is taken for constant text: options of a request are, what it cost is not."""
+    """Whether a value may be constant text: a word that stands for an option is, what a request cost is not."""
     return text in _CONSTANT or ("." not in name and _SCALAR.fullmatch(text) is not None)
-
-
-def _end(message: str, start: int) -> int:
-    """Where the value that begins at `start` ends; -1 where only a scan can tell."""
-    first = message[start : start + 1]
-    if first in ("'", '"'):
-        match = literals.STRING[first].match(message, start)
-    elif first in ("[", "{", "("):
-        match = _FLAT.match(message, start)
-        if match is None:
-            try:
-                end = literals.split(message, start)[1]
-            except literals.Unbalanced:
-                return -1
-            return _end(message, end + len(_CUT)) if message.startswith(_CUT, end) else end
-    else:
-        match = _SCALAR.match(message, start)
-    if match is None:
-        return -1
-    return _end(message, match.end() + len(_CUT)) if message.startswith(_CUT, match.end()) else match.end()
 
 
 class Templates:
@@ -162,16 +152,26 @@ class Templates:
         self._by_head: dict[str, list[Template]] = {}
 
     def layout(self, message: str, head: str, start: int) -> Layout:
-        """The layout of a record: of a known one the wanted values, of another one all."""
+        """The layout of a record: of a known one the wanted values that vary, of another one all."""
         known = self._by_head.setdefault(head, [])
         for index, template in enumerate(known):
             values = template.find(message)
             if values is not None:
                 if index:
                     known.insert(0, known.pop(index))
-                return Layout(values, template.names, len(message))
+                return Layout(values, template.names, len(message), template=template)
         layout = scan(message, start)
         if not layout.cut and layout.end == len(message):
-            known.insert(0, Template(message, layout, self.wanted))
-            del known[_KEPT:]
+            self._learn(known, message, layout)
         return layout
+
+    def _learn(self, known: list[Template], message: str, layout: Layout) -> None:
+        """Make a template of a record; one with the same names is the same, with more that varies."""
+        varying: frozenset[str] = frozenset()
+        alike = next((template for template in known if template.names == layout.names), None)
+        if alike is not None:
+            known.remove(alike)
+            texts = {v.name: message[v.start : v.end] for v in layout.values}
+            varying = alike.varying.union(name for name, text in alike.texts.items() if texts.get(name) != text)
+        known.insert(0, Template(message, layout, self.wanted, varying))
+        del known[_KEPT:]

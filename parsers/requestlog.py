@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from sglang_lifecycle.parsers import literals
-from sglang_lifecycle.parsers.layouts import Templates
+from sglang_lifecycle.parsers.layouts import Template, Templates
 
 TEXT_HEADS = {
     "Receive: obj=": "request.received",
@@ -101,25 +101,50 @@ def read(message: str) -> RequestRecord | None:
 
 def _read_text(message: str, head: str, event: str) -> RequestRecord:
     layout = _templates.layout(message, head, message.index("=") + 1)
-    record = RequestRecord(event, None, fields=layout.names, cut=layout.cut)
-    record.trailing = not layout.cut and layout.end < len(message) and event != "request.received.openai"
+    template = layout.template
+    if template is None:
+        record = RequestRecord(event, None, fields=layout.names, cut=layout.cut)
+        record.trailing = not layout.cut and layout.end < len(message) and event != "request.received.openai"
+    else:
+        if template.memo is None:
+            template.memo = _settled(template)
+        record = _begun(event, template)
     for name, start, end in layout.values:
-        if name == "sampling_params":
-            _note_sampling(record, _literal(message[start:end]))
-        elif name in OBJ_FIELDS:
-            record.obj[name] = _field(name, message, start, end)
-        elif name.startswith("meta."):
-            record.meta = record.meta if record.meta is not None else {}
-            if name in _META_NAMES:
-                record.meta[name[5:]] = _literal(message[start:end])
-        elif name in _OUTPUTS:
-            record.meta = record.meta if record.meta is not None else {}
-            record.has_output = record.has_output or message[start:end].strip() not in ("''", '""', "[]", "None")
-    if record.meta is None and any(name.startswith("meta.") for name in layout.names):
-        record.meta = {}  # nothing wanted in it
+        _note(record, name, message, start, end)
     record.rid = _rid(record.obj.pop("rid", None))
     _note_finish_keys(record)
     return record
+
+
+def _settled(template: Template) -> RequestRecord:
+    """What all records of a template say."""
+    record = RequestRecord("", None, fields=template.names)
+    for name, text in template.settled.items():
+        _note(record, name, text, 0, len(text))
+    if record.meta is None and any(name.startswith("meta.") for name in template.names):
+        record.meta = {}
+    return record
+
+
+def _begun(event: str, template: Template) -> RequestRecord:
+    memo = template.memo
+    assert isinstance(memo, RequestRecord)
+    meta = memo.meta.copy() if memo.meta is not None else None
+    return RequestRecord(event, None, memo.obj.copy(), meta, None, memo.fields, memo.has_output)
+
+
+def _note(record: RequestRecord, name: str, message: str, start: int, end: int) -> None:
+    """Take in one value of a record."""
+    if name == "sampling_params":
+        _note_sampling(record, _sampling_of(message[start:end]))
+    elif name in OBJ_FIELDS:
+        record.obj[name] = _field(name, message, start, end)
+    elif name.startswith(("meta.", "out.")):
+        record.meta = record.meta if record.meta is not None else {}
+        if name in _META_NAMES:
+            record.meta[name[5:]] = _literal(message[start:end])
+        elif name in _OUTPUTS:
+            record.has_output = record.has_output or message[start:end].strip() not in ("''", '""', "[]", "None")
 
 
 def _rid(value: Any) -> str | list[str] | None:
@@ -169,13 +194,28 @@ class Size(int):
     """How many tokens a prompt has, where the prompt itself is not kept."""
 
 
-def _note_sampling(record: RequestRecord, params: Any) -> None:
-    """Of the sampling parameters what decides about a life, and the grammars, whose texts errors print."""
-    record.obj["sampling_params"] = _sampling(params)
-    every = params if isinstance(params, list) else [params]
-    schemas = [p[name] for p in every if isinstance(p, dict) for name in GRAMMARS if isinstance(p.get(name), str)]
+def _note_sampling(record: RequestRecord, found: tuple[Any, list[str]]) -> None:
+    """Take in what sampling parameters say."""
+    record.obj["sampling_params"], schemas = found
     if schemas:
         record.obj["schemas"] = schemas
+
+
+def _read_sampling(params: Any) -> tuple[Any, list[str]]:
+    """Of sampling parameters what decides about a life, and the grammars, whose texts errors print."""
+    every = params if isinstance(params, list) else [params]
+    schemas = [p[name] for p in every if isinstance(p, dict) for name in GRAMMARS if isinstance(p.get(name), str)]
+    return _sampling(params), schemas
+
+
+def _sampling_of(text: str) -> tuple[Any, list[str]]:
+    """The same of parameters as they are printed; those of most requests are alike."""
+    return _remembered_sampling(text) if len(text) <= _SHORT else _read_sampling(literals.value(text))
+
+
+@lru_cache(maxsize=4096)
+def _remembered_sampling(text: str) -> tuple[Any, list[str]]:
+    return _read_sampling(literals.value(text))
 
 
 def _sampling(params: Any) -> Any:
@@ -215,7 +255,7 @@ def _read_json(message: str) -> RequestRecord | None:
         known = all(isinstance(i, int) for i in ids)
         record.obj["input_ids"] = Size(len(ids)) if known else None
     if "sampling_params" in record.obj:
-        _note_sampling(record, record.obj["sampling_params"])
+        _note_sampling(record, _read_sampling(record.obj["sampling_params"]))
     if isinstance(data.get("headers"), dict):
         record.obj["headers"] = data["headers"]
     names = list(obj)

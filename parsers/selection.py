@@ -29,8 +29,8 @@ _BLOCK = 1 << 20  # bytes of a window: a few of them stay in the processor's cac
 _RANGE = 128 << 20  # bytes that a process looks through at a time
 _EDGE = 512 << 10  # bytes at both ends of a file that are read whole: its arguments, its newest time
 _AROUND, _STEP = 10.0, 256 << 10  # seconds around a named request's lines that are read whole; bytes of a step
-_WIDEST = 8 << 20  # bytes to either side that such a window reaches at most
-_WHOLE = 32 << 20  # bytes of a request's life that are read whole
+_WIDEST = 2 << 20  # bytes to either side that such a window reaches at most
+_WHOLE = 8 << 20  # bytes of a request's life that are read whole
 
 _STAMP = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,60}\] "
 _RECORDS = (

@@ -58,8 +58,8 @@ class _Part:
 class Log:
     """A log with a reader for each of its streams, which `open_reader` makes for a source and the zone of its stamps.
 
-    `tz` is the zone that the user gave. Where `about` says which texts matter, lines of large files that have nothing to do
-    with them may be left out; `partial` tells whether any were. `warnings` are about the log as a whole.
+    `tz` is the zone that the user gave. Where `about` says which texts matter, lines of large files that have nothing
+    to do with them may be left out; `partial` tells whether any were. `warnings` are about the log as a whole.
     """
 
     def __init__(

@@ -38,9 +38,13 @@ def test_templates_find_what_a_scan_finds() -> None:
     found = 0
     for message in recorded():
         layout = templates.layout(message, message[:8], message.index("=") + 1)
-        assert [v for v in layout.values if v.name in WANTED] == scanned(message)
-        found += len(layout.values) == len(scanned(message))
-    assert found > len(recorded()) / 2  # most records come from a template
+        values = {v.name: message[v.start : v.end] for v in layout.values if v.name in WANTED}
+        if layout.template is not None:
+            assert not values.keys() & layout.template.settled.keys()
+            values |= layout.template.settled
+            found += 1
+        assert values == {v.name: message[v.start : v.end] for v in scanned(message)}
+    assert found > len(recorded()) * 0.8  # most records come from a template
 
 
 NASTY = st.text(st.sampled_from("ab'\"\\,(){}[]=: \n") | st.characters(codec="utf-8"), max_size=60)
@@ -55,7 +59,9 @@ def test_hostile_values_are_stepped_over(rows: list[tuple[str, str, bool, str | 
             f"Finish: obj=GenerateReqInput(rid={rid!r}, text={text!r}, n=1, stream={stream}, lora=None), "
             f"out={{'text': {text!r}, 'meta_info': {{'id': {rid!r}, 'finish_reason': {reason!r}, 'e2e_latency': 1.5}}}}"
         )
-        values = {v.name: record[v.start : v.end] for v in templates.layout(record, "F", 12).values}
+        layout = templates.layout(record, "F", 12)
+        values = {v.name: record[v.start : v.end] for v in layout.values}
+        values |= layout.template.settled if layout.template is not None else {}
         assert literals.value(values["rid"]) == rid
         assert literals.value(values["meta.finish_reason"]) == reason
         assert values["stream"] == str(stream)
