@@ -2,14 +2,15 @@
 
 A record is `Class(name=value, …), headers={…}, out={'text': …, 'meta_info': {…}}`. `scan` finds every value, walking
 the record once, quote-aware. Thousands of records differ only in a few values, so a scanned record is remembered as a
-template: the constant text between the values that vary, in one regular expression. It steps over each value to its
-balanced end and never tries another, so a template finds exactly what `scan` would, or nothing.
+template: the constant text between the values that vary. The next record is held against it with comparisons of whole
+chunks; only the values in between are stepped over, each to its balanced end and to no other, so a template finds
+exactly what `scan` would, or nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,8 +26,14 @@ def _bracket(inner: str) -> str:
     return rf"""[\[{{(](?:[^\[\](){{}}'"]++|{inner})*+[\]}})]"""
 
 
-_ONE = f"(?>{_STRINGS}|{_bracket('|'.join((_STRINGS, _bracket('|'.join((_STRINGS, _bracket(_STRINGS)))))))}|{_SCALAR.pattern})"
-_VALUE = rf"{_ONE}(?: \.\.\. {_ONE})*+"  # the level shortens values: `'head' ... 'tail'`
+_TWO = _bracket("|".join((_STRINGS, _bracket(_STRINGS))))
+_ANY = re.compile(f"(?>{_STRINGS}|{_bracket('|'.join((_STRINGS, _TWO)))}|{_SCALAR.pattern})", re.DOTALL)
+_CUT = " ... "  # between the head and the tail of a value that the level shortens
+_VALUE = rf"{_ANY.pattern}(?: \.\.\. {_ANY.pattern})*+"
+_NESTING = ("'", '"', "[", "{", "(")
+_LONG, _PAYLOAD = 48, 160  # characters from which on constant text is compared, and a value is walked, by themselves
+_PAYLOADS = frozenset({"text", "input_ids", "out.text", "out.output_ids"})
+_Match = Callable[[str, int], "re.Match[str] | None"]
 _KEPT = 12  # templates of one kind of record that are tried
 
 
@@ -45,7 +52,7 @@ class Layout:
     `cut`: the record ends early. `end`: where its last balanced part ends.
     """
 
-    values: list[Value]
+    values: Sequence[tuple[str, int, int]]
     names: tuple[str, ...]
     end: int
     cut: bool = False
@@ -105,43 +112,104 @@ def _part(message: str, name: str, bracket: int, values: list[Value]) -> int:
 
 
 class Template:
-    """The constant text of records of one layout, and the values in between, as one expression.
+    """The constant text of records of one layout, and the values in between.
 
     `varying` names the values of one word (`None`, `True`, `7`) that differ between its records; others of the kind are
     taken for constant text. `settled` has those that are wanted, as they stand in the record that it was made from,
     and `memo` is for whoever reads them, once.
     """
 
-    __slots__ = ("_expression", "memo", "names", "settled", "texts", "varying", "wanted")
+    __slots__ = ("_steps", "memo", "names", "settled", "texts", "varying")
 
     def __init__(self, message: str, layout: Layout, wanted: Collection[str], varying: frozenset[str]) -> None:
         self.names, self.varying = layout.names, varying
-        self.texts = {
-            v.name: message[v.start : v.end] for v in layout.values if _settled(v.name, message[v.start : v.end])
-        }
+        texts = {name: message[start:end] for name, start, end in layout.values}
+        self.texts = {name: text for name, text in texts.items() if _settled(name, text)}
         self.settled = {name: text for name, text in self.texts.items() if name in wanted and name not in varying}
-        self.wanted: list[str] = []
         self.memo: object = None
-        parts, position = [], 0
+        self._steps: list[tuple[_Match | None, str, tuple[str, ...]]] = []
+        position = 0
         for name, start, end in layout.values:
             if name in varying or name not in self.texts:
-                parts += [re.escape(message[position:start]), f"({_VALUE})" if name in wanted else _VALUE]
+                self._constant(message[position:start])
+                self._value(name if name in wanted else "", end - start > _PAYLOAD or name in _PAYLOADS)
                 position = end
-                if name in wanted:
-                    self.wanted.append(name)
-        self._expression = re.compile("".join([*parts, re.escape(message[position:])]), re.DOTALL)
+        self._constant(message[position:])
 
-    def find(self, message: str) -> list[Value] | None:
-        """The wanted values that vary, of a record of exactly this layout, else None."""
-        match = self._expression.fullmatch(message)
+    def _constant(self, text: str) -> None:
+        """A step over constant text: a long one is compared as a whole, a short one becomes part of an expression."""
+        if len(text) > _LONG:
+            self._steps.append((None, text, ()))
+        else:
+            self._extend(re.escape(text), ())
+
+    def _value(self, name: str, payload: bool) -> None:
+        """A step over a value: one that may be long is walked, a short one becomes part of an expression."""
+        if payload:
+            self._steps.append((None, "", (name,)))
+        else:
+            self._extend(f"({_VALUE})" if name else _VALUE, (name,) if name else ())
+
+    def _extend(self, expression: str, names: tuple[str, ...]) -> None:
+        match, before, known = self._steps[-1] if self._steps else (None, "", ())
         if match is None:
-            return None
-        return [Value(name, *span) for name, span in zip(self.wanted, match.regs[1:], strict=True)]
+            match, before, known = None, "", ()
+        else:
+            self._steps.pop()
+        expression = before + expression
+        self._steps.append((re.compile(expression, re.DOTALL).match, expression, known + names))
+
+    def find(self, message: str) -> list[tuple[str, int, int]] | None:
+        """The wanted values that vary, of a record of exactly this layout, each with its place; else None."""
+        values: list[tuple[str, int, int]] = []
+        position = 0
+        for match, text, names in self._steps:
+            if match is not None:
+                found = match(message, position)
+                if found is None:
+                    return None
+                values += [(name, *span) for name, span in zip(names, found.regs[1:], strict=True)]
+                position = found.end()
+            elif names:
+                start, position = position, _end(message, position)
+                if position < 0:
+                    return None
+                if names[0]:
+                    values.append((names[0], start, position))
+            else:
+                if not message.startswith(text, position):
+                    return None
+                position += len(text)
+        return values if position == len(message) else None
 
 
 def _settled(name: str, text: str) -> bool:
     """Whether a value may be constant text: a word that stands for an option is, what a request cost is not."""
     return text in _CONSTANT or ("." not in name and _SCALAR.fullmatch(text) is not None)
+
+
+def _end(message: str, start: int) -> int:
+    """Where the value that begins at `start` ends; -1 where only a scan can tell."""
+    first = message[start : start + 1]
+    if first in ("'", '"'):
+        end = message.find(first, start + 1) + 1
+        if end and message.find("\\", start, end) >= 0:
+            string = literals.STRING[first].match(message, start)
+            end = string.end() if string is not None else 0
+    elif first == "[":
+        end = message.find("]", start) + 1
+        if end and any(message.find(other, start + 1, end) >= 0 for other in _NESTING):
+            end = _walked(message, start)
+    else:
+        end = _walked(message, start)
+    if end <= 0:
+        return -1
+    return _end(message, end + len(_CUT)) if message.startswith(_CUT, end) else end
+
+
+def _walked(message: str, start: int) -> int:
+    value = _ANY.match(message, start)
+    return value.end() if value is not None else -1
 
 
 class Templates:
@@ -171,7 +239,7 @@ class Templates:
         alike = next((template for template in known if template.names == layout.names), None)
         if alike is not None:
             known.remove(alike)
-            texts = {v.name: message[v.start : v.end] for v in layout.values}
+            texts = {name: message[start:end] for name, start, end in layout.values}
             varying = alike.varying.union(name for name, text in alike.texts.items() if texts.get(name) != text)
         known.insert(0, Template(message, layout, self.wanted, varying))
         del known[_KEPT:]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglang_lifecycle.parsers import literals, requestlog
-from sglang_lifecycle.parsers.layouts import Templates, Value, scan
+from sglang_lifecycle.parsers.layouts import Templates, scan
 from sglang_lifecycle.parsers.prefix import Prefix
 
 ROOT = Path(__file__).parents[2] / "fixtures"
@@ -29,8 +29,9 @@ def recorded() -> tuple[str, ...]:
     return tuple(messages)
 
 
-def scanned(message: str) -> list[Value]:
-    return [v for v in scan(message, message.index("=") + 1).values if v.name in WANTED]
+def scanned(message: str) -> dict[str, str]:
+    values = scan(message, message.index("=") + 1).values
+    return {name: message[start:end] for name, start, end in values if name in WANTED}
 
 
 def test_templates_find_what_a_scan_finds() -> None:
@@ -38,12 +39,12 @@ def test_templates_find_what_a_scan_finds() -> None:
     found = 0
     for message in recorded():
         layout = templates.layout(message, message[:8], message.index("=") + 1)
-        values = {v.name: message[v.start : v.end] for v in layout.values if v.name in WANTED}
+        values = {name: message[start:end] for name, start, end in layout.values if name in WANTED}
         if layout.template is not None:
             assert not values.keys() & layout.template.settled.keys()
             values |= layout.template.settled
             found += 1
-        assert values == {v.name: message[v.start : v.end] for v in scanned(message)}
+        assert values == scanned(message)
     assert found > len(recorded()) * 0.8  # most records come from a template
 
 
@@ -60,7 +61,7 @@ def test_hostile_values_are_stepped_over(rows: list[tuple[str, str, bool, str | 
             f"out={{'text': {text!r}, 'meta_info': {{'id': {rid!r}, 'finish_reason': {reason!r}, 'e2e_latency': 1.5}}}}"
         )
         layout = templates.layout(record, "F", 12)
-        values = {v.name: record[v.start : v.end] for v in layout.values}
+        values = {name: record[start:end] for name, start, end in layout.values}
         values |= layout.template.settled if layout.template is not None else {}
         assert literals.value(values["rid"]) == rid
         assert literals.value(values["meta.finish_reason"]) == reason
