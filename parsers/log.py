@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import tzinfo
 from functools import partial
 
@@ -272,7 +274,23 @@ def read(
     sessions, lines of large logs that have nothing to do with them may be left out: `Evidence.partial`. A path that
     can't be read is named in `Evidence.failed`, everything else is used. Raises `UnknownZone`.
     """
-    given = zone(tz) if tz is not None else None
+    with _uncollected():
+        return _read(paths, zone(tz) if tz is not None else None, progress, about)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Facts are many and know of nothing but themselves: looking through them for garbage takes as long as reading."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _read(paths: Sequence[str], given: tzinfo | None, progress: Progress | None, about: Sequence[str]) -> Evidence:
     evidence = Evidence()
     inputs = expand(paths, evidence.failed, progress)
     total = sum(one.size for one in inputs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -74,19 +74,21 @@ class RequestRecord:
     trailing: bool = False
     """Text follows the record's balanced end: it is the tail of something else, and the record an imitation."""
 
-    def strangers(self) -> Iterator[str]:
+    def strangers(self) -> list[str]:
         """The texts in it that a client chose and that SGLang may print elsewhere as they are."""
-        yield from self.rid if isinstance(self.rid, list) else [self.rid or ""]
-        pending: list[Any] = [self.obj.get(name) for name in STRANGERS]
-        pending.append((self.meta or {}).get("finish_reason"))
+        texts = [rid for rid in self.rid if rid] if isinstance(self.rid, list) else [self.rid] if self.rid else []
+        pending = [value for name in STRANGERS if (value := self.obj.get(name))]
+        if self.meta is not None:
+            pending.append(self.meta.get("finish_reason"))
         while pending:
             value = pending.pop()
             if isinstance(value, str):
-                yield value
+                texts.append(value)
             elif isinstance(value, dict):
                 pending.extend(value.values())
             elif isinstance(value, list):
                 pending.extend(value)
+        return texts
 
 
 def read(message: str) -> RequestRecord | None:
@@ -106,45 +108,64 @@ def _read_text(message: str, head: str, event: str) -> RequestRecord:
         record = RequestRecord(event, None, fields=layout.names, cut=layout.cut)
         record.trailing = not layout.cut and layout.end < len(message) and event != "request.received.openai"
     else:
-        if template.memo is None:
-            template.memo = _settled(template)
         record = _begun(event, template)
     for name, start, end in layout.values:
-        _note(record, name, message, start, end)
+        reader = _READERS.get(name)
+        if reader is not None:
+            reader(record, name, message[start:end])
+    if record.meta is None and any(name.startswith("meta.") for name in layout.names):
+        record.meta = {}  # nothing wanted in it
     record.rid = _rid(record.obj.pop("rid", None))
     _note_finish_keys(record)
     return record
 
 
-def _settled(template: Template) -> RequestRecord:
-    """What all records of a template say."""
-    record = RequestRecord("", None, fields=template.names)
-    for name, text in template.settled.items():
-        _note(record, name, text, 0, len(text))
-    if record.meta is None and any(name.startswith("meta.") for name in template.names):
-        record.meta = {}
-    return record
-
-
 def _begun(event: str, template: Template) -> RequestRecord:
+    """What all records of a template say."""
     memo = template.memo
-    assert isinstance(memo, RequestRecord)
+    if not isinstance(memo, RequestRecord):
+        memo = template.memo = RequestRecord("", None, fields=template.names)
+        for name, text in template.settled.items():
+            _READERS[name](memo, name, text)
+        if memo.meta is None and any(name.startswith("meta.") for name in template.names):
+            memo.meta = {}
     meta = memo.meta.copy() if memo.meta is not None else None
     return RequestRecord(event, None, memo.obj.copy(), meta, None, memo.fields, memo.has_output)
 
 
-def _note(record: RequestRecord, name: str, message: str, start: int, end: int) -> None:
-    """Take in one value of a record."""
-    if name == "sampling_params":
-        _note_sampling(record, _sampling_of(message[start:end]))
-    elif name in OBJ_FIELDS:
-        record.obj[name] = _field(name, message, start, end)
-    elif name.startswith(("meta.", "out.")):
-        record.meta = record.meta if record.meta is not None else {}
-        if name in _META_NAMES:
-            record.meta[name[5:]] = _literal(message[start:end])
-        elif name in _OUTPUTS:
-            record.has_output = record.has_output or message[start:end].strip() not in ("''", '""', "[]", "None")
+def _read_value(record: RequestRecord, name: str, text: str) -> None:
+    record.obj[name] = _literal(text)
+
+
+def _read_payload(record: RequestRecord, name: str, text: str) -> None:
+    record.obj[name] = _payload(name, text)
+
+
+def _read_parameters(record: RequestRecord, _: str, text: str) -> None:
+    _note_sampling(record, _sampling_of(text))
+
+
+def _read_meta(record: RequestRecord, name: str, text: str) -> None:
+    if record.meta is None:
+        record.meta = {}
+    record.meta[name[5:]] = _literal(text)
+
+
+def _read_output(record: RequestRecord, _: str, text: str) -> None:
+    if record.meta is None:
+        record.meta = {}
+    record.has_output = record.has_output or text.strip() not in ("''", '""', "[]", "None")
+
+
+_READERS: dict[str, Callable[[RequestRecord, str, str], None]] = {
+    **dict.fromkeys(OBJ_FIELDS, _read_value),
+    "text": _read_payload,  # its opening and its size are enough
+    "input_ids": _read_payload,
+    "sampling_params": _read_parameters,
+    **dict.fromkeys(_META_NAMES, _read_meta),
+    **dict.fromkeys(_OUTPUTS, _read_output),
+}
+"""How the text of each wanted value is taken in."""
 
 
 def _rid(value: Any) -> str | list[str] | None:
@@ -154,12 +175,6 @@ def _rid(value: Any) -> str | list[str] | None:
     return value if isinstance(value, str) else None
 
 
-def _field(name: str, message: str, start: int, end: int) -> Any:
-    if name in ("text", "input_ids"):  # payload: its opening and its size are enough
-        return _payload(name, message, start, end)
-    return _literal(message[start:end])
-
-
 @lru_cache(maxsize=4096)
 def _remembered(text: str) -> Any:
     return literals.value(text)
@@ -167,24 +182,25 @@ def _remembered(text: str) -> Any:
 
 def _literal(text: str) -> Any:
     """The value of a literal; short ones repeat, and nobody changes what comes back."""
-    return _remembered(text) if len(text) <= _SHORT else literals.value(text)
+    if text.startswith("'") and text.find("'", 1) == len(text) - 1 > 0 and "\\" not in text:
+        return text[1:-1]
+    return _remembered(text) if len(text) <= _SHORT and not text[:1].isdigit() else literals.value(text)
 
 
 _SHORT = 200
 
 
-def _payload(name: str, message: str, start: int, end: int) -> Any:
+def _payload(name: str, text: str) -> Any:
     """The opening of a prompt, or `Size` of one; of a prompt that the level cut short neither is known."""
-    if message.startswith("None", start):
+    if text.startswith("None"):
         return None
-    if " ... " in message[start:end] and _CUT_VALUE.search(message, start, end):
+    if " ... " in text and _CUT_VALUE.search(text):
         return None
-    if message[start] == "[" and (name == "text" or message.startswith("[[", start)):
+    if text[0] == "[" and (name == "text" or text.startswith("[[")):
         return None  # a batch: the prompts of several
     if name == "input_ids":
-        ids = message.count(",", start, end) + 1
-        return [0] if message[start:end] == "[0]" else Size(ids)
-    return message[start + 1 : min(end - 1, start + OPENING)] if end - start > 1 else ""
+        return [0] if text == "[0]" else Size(text.count(",") + 1)
+    return text[1 : min(len(text) - 1, OPENING)] if len(text) > 1 else ""
 
 
 _CUT_VALUE = re.compile(r"""['"\]] \.\.\. ['"\[]""")
