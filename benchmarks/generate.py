@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import functools
 import heapq
+import itertools
 import json
 import random
 import time
@@ -18,22 +19,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from templates import Logger, Template, pool, start_up
+from templates import RUNNING, STEP, Logger, Template, pool, start_up
 
 BEGIN = 1795978384
 """Seconds of the epoch: just after the recorded server was ready."""
-RATE = 30.0
+RATE = 60.0
 """Requests a second."""
 BLOCK = 4_000_000
 """Bytes written at a time."""
-POOL = 2048
-"""Different requests that the traffic is drawn from."""
 REPEATED = 9
 """Lines of a flood for each line of the traffic."""
 UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 FLOODS = {
-    "undelivered": b"[%b] Received output for rid='%b' but the state was deleted in TokenizerManager.\n",
-    "probe": b'[%b] INFO:     127.0.0.1:40404 - "GET /health HTTP/1.1" 200 OK\n',
+    "undelivered": b"[%(clock)b] Received output for rid='%(rid)b' but the state was deleted in TokenizerManager.\n",
+    "probe": b'[%(clock)b] INFO:     127.0.0.1:40404 - "GET /health HTTP/1.1" 200 OK\n',
 }
 
 
@@ -42,167 +41,169 @@ def _clock(second: int) -> bytes:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(second)).encode()
 
 
+class Log:
+    """The file that the lines go to, in blocks, each line with its share of the flood."""
+
+    def __init__(self, out: BinaryIO, flood: bytes = b"") -> None:
+        self.out = out
+        self.flood = flood
+        self.victim = b""
+        """The request that the flood speaks of; there is none before the first is known."""
+        self.size = 0
+        self.lines = 0
+        self.block: list[bytes] = []
+        self.flushed = 0
+
+    def write(self, line: bytes, clock: bytes) -> None:
+        """Write a line, and what repeats after it."""
+        self._add(line, 1)
+        if self.flood and self.victim:
+            self._add(self.flood % {b"clock": clock, b"rid": self.victim} * REPEATED, REPEATED)
+        if self.size - self.flushed > BLOCK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has piled up."""
+        self.out.write(b"".join(self.block))
+        self.block.clear()
+        self.flushed = self.size
+
+    def _add(self, text: bytes, lines: int) -> None:
+        self.block.append(text)
+        self.size += len(text)
+        self.lines += lines
+
+
+class Life:
+    """One request on its way: what it is made from, and what its lines are filled in with."""
+
+    __slots__ = ("arrived", "request", "values")
+
+    def __init__(self, request: Template, arrived: float, rid: bytes, port: int) -> None:
+        self.request = request
+        self.arrived = arrived
+        self.values: dict[bytes, Any] = {b"rid": rid, b"port": port}
+
+
 class Traffic:
     """Requests that come, wait, run and end, many at a time, and the lines a server writes of them."""
 
-    def __init__(self, out: BinaryIO, logger: Logger, seed: int, flood: str | None = None) -> None:
-        self.rng = random.Random(seed)
-        self.requests = pool(logger, self.rng, POOL)
-        self.out = out
-        self.flood = flood
+    def __init__(self, log: Log, requests: list[Template], rng: random.Random) -> None:
+        self.log = log
+        self.requests = requests
+        self.rng = rng
         self.now = float(BEGIN)
-        self.size = 0
-        self.lines = 0
+        self.running = self.waiting = 0
+        self.new_requests = self.new_tokens = 0
+        """Admitted since the last line about a prefill."""
         self.causes: Counter[str] = Counter()
         self.messages: Counter[str] = Counter()
         self.samples: dict[str, str] = {}
-        self.running = self.waiting = self.new_requests = self.new_tokens = 0
-        self.repeated = b""
-        self.block: list[bytes] = []
-        self.pending = 0
         self.later: list[tuple[float, int, Callable[..., None], Any]] = []
-        self.steps = 0
+        self.numbers = itertools.count()
 
-    def write(self, start: bytes, size: int) -> None:
-        """Write the start-up lines and then traffic, until that many bytes are there and all requests have ended."""
-        self._line(start)
-        self.lines += start.count(b"\n") - 1
-        self._later(1.0, self._decode, None)
-        while self.size + self.pending < size:
+    def run(self, size: int) -> None:
+        """Let requests come until the log has that many bytes, and then end."""
+        self._later(self.now + 1.0, self._decode, None)
+        while self.log.size < size:
             self.now += self.rng.expovariate(RATE)
-            self._catch_up(self.now)
+            self._catch_up()
             self._arrive(self.rng.choice(self.requests))
         while self.running or self.waiting:
             self.now += 1.0
-            self._catch_up(self.now)
-        self._flush()
+            self._catch_up()
 
     def truth(self) -> dict[str, Any]:
-        """Return what is true of what was written."""
+        """Return what is true of the requests that came."""
         requests = self.causes.total()
-        finished = self.causes["finished"]
+        finished = self.causes.pop("finished", 0)
         return {
-            "bytes": self.size,
-            "lines": self.lines,
             "requests": requests,
             "finished": finished,
             "interrupted": requests - finished,
-            "by_cause": {cause: count for cause, count in sorted(self.causes.items()) if cause != "finished"},
+            "by_cause": dict(sorted(self.causes.items())),
             "aborts_by_message": dict(sorted(self.messages.items())),
             "samples": dict(sorted(self.samples.items())),
         }
 
+    def _later(self, at: float, what: Callable[..., None], about: Any) -> None:
+        heapq.heappush(self.later, (at, next(self.numbers), what, about))
+
+    def _catch_up(self) -> None:
+        while self.later[0][0] <= self.now:
+            at, _, what, about = heapq.heappop(self.later)
+            what(at, about)
+
     def _arrive(self, request: Template) -> None:
-        rid = b"%032x" % self.rng.getrandbits(128)
-        port = self.rng.randrange(32768, 61000)
-        values: dict[bytes, Any] = {b"rid": rid, b"port": port, b"arrived": self.now}
-        self._fill(request.received, self.now, values)
+        life = Life(request, self.now, b"%032x" % self.rng.getrandbits(128), self.rng.randrange(32768, 61000))
+        self._fill(request.received, self.now, life)
         self.waiting += 1
         self.causes[request.cause] += 1
-        if request.cause not in self.samples:
-            self.samples[request.cause] = rid.decode()
         if request.message:
             self.messages[request.message] += 1
-        if self.flood and (request.cause == "client-disconnect" or not self.repeated):
-            self.repeated = rid
-        if request.admitted:
-            wait = 0.01 + min(3.0, self.rng.expovariate(4.0))
-            self._later(self.now + wait - BEGIN, self._admit, (request, values))
+        if self.rng.random() * self.causes[request.cause] < 1.0:  # each as likely as any other
+            self.samples[request.cause] = life.values[b"rid"].decode()
+        if request.runs:
+            self._later(self.now + 0.01 + min(3.0, self.rng.expovariate(4.0)), self._admit, life)
         else:
-            self._later(self.now + request.seconds + self.rng.random() * 0.05 - BEGIN, self._end, (request, values))
+            self._later(self.now + request.seconds + self.rng.random() * 0.05, self._end, life)
 
-    def _admit(self, at: float, what: tuple[Template, dict[bytes, Any]]) -> None:
-        request, values = what
+    def _admit(self, at: float, life: Life) -> None:
         self.waiting -= 1
         self.running += 1
         self.new_requests += 1
-        self.new_tokens += request.prompt_tokens
-        if self.new_requests > self.rng.randrange(3):
-            self._line(
-                b"[%b] Prefill batch, #new-seq: %d, #new-token: %d, #cached-token: 0, token usage: %.2f,"
-                b" #running-req: %d, #queue-req: %d, #pending-token: 0, cpu graph: False,"
-                b" input throughput (token/s): %.2f\n"
-                % (
-                    *(_clock(int(at)), self.new_requests, self.new_tokens, self.running / 1024),
-                    *(self.running - self.new_requests, self.waiting, self.new_tokens / 0.05),
-                )
-            )
-            self.new_requests = self.new_tokens = 0
-        if request.stream:
-            self._access(at, request, values)
-        self._later(at + request.seconds + self.rng.random() * 0.02 - BEGIN, self._end, what)
+        self.new_tokens += life.request.prompt_tokens
+        if self.rng.random() < 0.6:
+            self._prefill(at)
+        if life.request.stream:
+            self._respond(at, life)
+        self._later(at + life.request.seconds + self.rng.random() * 0.02, self._end, life)
 
-    def _end(self, at: float, what: tuple[Template, dict[bytes, Any]]) -> None:
-        request, values = what
-        if request.admitted:
+    def _end(self, at: float, life: Life) -> None:
+        if life.request.runs:
             self.running -= 1
         else:
             self.waiting -= 1
-        for line in request.before:
-            self._fill(line, at, values)
-        if request.finished:
-            values[b"latency"] = repr(at - values[b"arrived"]).encode()
-            values[b"sent"] = repr(at).encode()
-            self._fill(request.finished, at, values)
-        for line in request.after:
-            self._fill(line, at, values)
-        if request.status and not (request.stream and request.admitted):
-            self._access(at, request, values)
+        life.values[b"latency"] = b"%r" % (at - life.arrived)
+        life.values[b"sent"] = b"%r" % at
+        for line in life.request.end:
+            self._fill(line, at, life)
+        if life.request.status and not life.request.stream:
+            self._respond(at, life)
+        if life.request.cause == "client-disconnect":
+            self.log.victim = life.values[b"rid"]
+
+    def _prefill(self, at: float) -> None:
+        clock = _clock(int(at))
+        line = (
+            b"[%b] Prefill batch, #new-seq: %d, #new-token: %d, #cached-token: 0, token usage: %.2f, #running-req: %d,"
+            b" #queue-req: %d, #pending-token: 0, cpu graph: False, input throughput (token/s): %.2f\n"
+        )
+        before = max(0, self.running - self.new_requests)
+        numbers = (self.new_requests, self.new_tokens, self.running / RUNNING, before, self.waiting)
+        self.log.write(line % (clock, *numbers, self.new_tokens / 0.05), clock)
+        self.new_requests = self.new_tokens = 0
 
     def _decode(self, at: float, _: None) -> None:
-        self._line(
+        clock = _clock(int(at))
+        line = (
             b"[%b] Decode batch, #running-req: %d, #token: %d, token usage: %.2f, cpu graph: False,"
             b" gen throughput (token/s): %.2f, #queue-req: %d\n"
-            % (
-                _clock(int(at)),
-                self.running,
-                self.running * 90,
-                self.running / 1024,
-                self.running / 0.025,
-                self.waiting,
-            )
         )
-        self._later(at + 0.5 - BEGIN, self._decode, None)
+        numbers = (self.running, self.running * 90, self.running / RUNNING, self.running / STEP, self.waiting)
+        self.log.write(line % (clock, *numbers), clock)
+        self._later(at + 0.5, self._decode, None)
 
-    def _access(self, at: float, request: Template, values: dict[bytes, Any]) -> None:
-        self._line(
-            b'[%b] INFO:     127.0.0.1:%d - "POST /generate HTTP/1.1" %b\n'
-            % (_clock(int(at)), values[b"port"], request.status)
-        )
+    def _respond(self, at: float, life: Life) -> None:
+        clock = _clock(int(at))
+        line = b'[%b] INFO:     127.0.0.1:%d - "POST /generate HTTP/1.1" %b\n'
+        self.log.write(line % (clock, life.values[b"port"], life.request.status), clock)
 
-    def _fill(self, line: bytes, at: float, values: dict[bytes, Any]) -> None:
+    def _fill(self, line: bytes, at: float, life: Life) -> None:
         second = int(at)
-        clock = values[b"clock"] = _clock(second)
-        values[b"iso"] = b"%bT%b.%06d" % (clock[:10], clock[11:], int((at - second) * 1e6))
-        self._line(line % values)
-
-    def _line(self, line: bytes) -> None:
-        self.block.append(line)
-        self.pending += len(line)
-        self.lines += 1
-        if self.repeated and self.flood:
-            flood = FLOODS[self.flood]
-            again = (flood % ((_clock(int(self.now)), self.repeated)[: flood.count(b"%b")])) * REPEATED
-            self.block.append(again)
-            self.pending += len(again)
-            self.lines += REPEATED
-        if self.pending > BLOCK:
-            self._flush()
-
-    def _flush(self) -> None:
-        self.size += self.pending
-        self.out.write(b"".join(self.block))
-        self.block.clear()
-        self.pending = 0
-
-    def _later(self, after: float, what: Callable[..., None], about: Any) -> None:
-        self.steps += 1
-        heapq.heappush(self.later, (BEGIN + after, self.steps, what, about))
-
-    def _catch_up(self, until: float) -> None:
-        while self.later[0][0] <= until:
-            at, _, what, about = heapq.heappop(self.later)
-            what(at, about)
+        clock = life.values[b"clock"] = _clock(second)
+        life.values[b"iso"] = b"%bT%b.%06d" % (clock[:10], clock[11:], (at - second) * 1e6)
+        self.log.write(line % life.values, clock)
 
 
 def generate(
@@ -210,11 +211,16 @@ def generate(
 ) -> dict[str, Any]:
     """Write the log and its truth, and return the truth."""
     logger = Logger(format, level)
+    rng = random.Random(seed)
     with path.open("wb") as out:
-        traffic = Traffic(out, logger, seed, flood)
-        traffic.write(start_up(logger), size)
+        log = Log(out, FLOODS[flood] if flood else b"")
+        for line in start_up(logger):
+            log.write(line, b"")
+        traffic = Traffic(log, pool(logger, rng), rng)
+        traffic.run(size)
+        log.flush()
     arguments = {"size": size, "level": level, "format": format, "seed": seed, "flood": flood}
-    truth = {"arguments": arguments, **traffic.truth()}
+    truth = {"arguments": arguments, "bytes": log.size, "lines": log.lines, **traffic.truth()}
     path.with_name(path.name + ".truth.json").write_text(json.dumps(truth, indent=1) + "\n")
     return truth
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +19,15 @@ LIMIT = 2048
 LONG = {"text", "input_ids", "input_embeds", "image_data", "video_data", "audio_data", "lora_path", "output_ids"}
 """Fields that level 1 leaves out."""
 
+RUNNING = 1024
+"""Requests that may run at a time."""
 STEP = 0.025
 """Seconds a token takes."""
-WAITING_TIMEOUT = 8.0
-RUNNING_TIMEOUT = 16.0
 
-SHARES = {
-    "waiting-timeout": 0.010,
-    "client-disconnect": 0.006,
-    "explicit-abort": 0.006,
-    "queue-full": 0.006,
-    "running-timeout": 0.005,
-    "session-unknown": 0.002,
-    "grammar-failed": 0.002,
-    "invalid-request": 0.002,
-    "input-too-long": 0.001,
-}
-"""What part of the requests is interrupted, by which cause."""
+POOL = 2048
+"""Different requests that the traffic is drawn from."""
 IMITATING = 0.01
 """What part of the prompts imitates log lines."""
-
-REFUSALS = {  # by the scheduler: the finish reason's message, and what makes the request deserve it
-    "session-unknown": (
-        "Invalid request: session id ghost does not exist",
-        {"session_params": {"id": "ghost"}},
-    ),
-    "grammar-failed": (
-        "Failed to compile json grammar: Unterminated string starting at: line 1 column 10 (char 9)",
-        {"sampling_params": {"temperature": 0.8, "max_new_tokens": 5, "json_schema": '{"type": "obj'}},
-    ),
-    "invalid-request": (
-        "req.logprob_start_len=4000 is higher than the number of input tokens len(req.origin_input_ids)=5."
-        " Please use a smaller logprob_start_len.",
-        {"return_logprob": True, "logprob_start_len": 4000},
-    ),
-}
-TOO_LONG = "The input (9001 tokens) is longer than the model's context length (8192 tokens)."
 
 WORDS = (
     "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they which"
@@ -84,26 +57,114 @@ IMITATIONS = (
 RID, LATENCY, SENT = "<rid>", "<latency>", "<sent>"
 
 
+@dataclass(frozen=True)
+class Ending:
+    """How a part of the requests ends."""
+
+    cause: str
+    share: float
+    reason: dict[str, Any]
+    """The finish reason; empty where the server writes no such record."""
+    status: str
+    """Of the response; empty where no client was left to take it."""
+    tokens: int | None = 0
+    """How many are put out: none if it only waits, as many as the prompt deserves if None."""
+    seconds: float = 0.02
+    """How long it waits, if it only waits."""
+    before: str = ""
+    """The line just before the record of the end."""
+    after: str = ""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Of the request, that make it deserve this end."""
+
+
+def _refusal(cause: str, message: str, fields: dict[str, Any]) -> Ending:
+    reason = {"type": "abort", "message": message, "status_code": 400, "err_type": "BadRequestError"}
+    before, after = f"{message}, self.rid='<rid>'", f"[http_server] Error: {message}"
+    return Ending(cause, 0.002, reason, "400 Bad Request", tokens=1, before=before, after=after, fields=fields)
+
+
+def _aborted(message: str, **more: Any) -> dict[str, Any]:
+    return {"type": "abort", "message": message, **more}
+
+
+UNAVAILABLE = "503 Service Unavailable"
+ABORT_CALL = 'INFO:     127.0.0.1:<port> - "POST /abort_request HTTP/1.1" 200 OK'
+TOO_LONG = "The input (9001 tokens) is longer than the model's context length (8192 tokens)."
+GONE = "Request is disconnected from the client side (type 1). Abort request obj.rid='<rid>'"
+
+FINISHED = (
+    Ending("finished", 0.6, {"type": "length", "length": None}, "200 OK", tokens=None),
+    Ending("finished", 0.4, {"type": "stop", "matched": 2}, "200 OK", tokens=None),
+)
+INTERRUPTED = (
+    Ending(
+        "waiting-timeout",
+        0.010,
+        {"type": "abort", "status_code": 503, "message": "Request waiting timeout reached."},
+        UNAVAILABLE,
+        seconds=8.03,
+    ),
+    Ending(
+        "running-timeout",
+        0.005,
+        _aborted("Request running timeout reached.", status_code=503, err_type=None),
+        UNAVAILABLE,
+        tokens=640,
+    ),
+    Ending(
+        "queue-full",
+        0.006,
+        {"type": "abort", "status_code": 503, "message": "The request queue is full."},
+        UNAVAILABLE,
+    ),
+    Ending("client-disconnect", 0.006, {}, "", seconds=4.0, after=f"[http_server] Error: {GONE}"),
+    Ending(
+        "explicit-abort",
+        0.003,
+        _aborted("Aborted", status_code=None, err_type=None),
+        "200 OK",
+        tokens=None,
+        before=ABORT_CALL,
+    ),
+    Ending("explicit-abort", 0.003, _aborted("Abort in waiting queue"), "200 OK", seconds=1.5, before=ABORT_CALL),
+    Ending("input-too-long", 0.001, {}, "400 Bad Request", after=f"[http_server] Error: {TOO_LONG}"),
+    _refusal(
+        "session-unknown",
+        "Invalid request: session id ghost does not exist",
+        {"session_params": {"id": "ghost"}},
+    ),
+    _refusal(
+        "grammar-failed",
+        "Failed to compile json grammar: Unterminated string starting at: line 1 column 10 (char 9)",
+        {"sampling_params": {"temperature": 0.8, "max_new_tokens": 5, "json_schema": '{"type": "obj'}},
+    ),
+    _refusal(
+        "invalid-request",
+        "req.logprob_start_len=4000 is higher than the number of input tokens len(req.origin_input_ids)=5."
+        " Please use a smaller logprob_start_len.",
+        {"return_logprob": True, "logprob_start_len": 4000},
+    ),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
     """A request, from its arrival to its end; `%(rid)b` and the like stand for what each filling provides."""
 
     cause: str
-    received: bytes
-    finished: bytes
-    """Empty where the server writes no such record."""
     message: str
     """Of the finish reason, where it was cut."""
-    stream: bool
+    received: bytes
+    end: tuple[bytes, ...]
+    """The lines of its end, but for that of its response."""
     status: bytes
-    """Of the response; empty where no client was left to take it."""
-    before: tuple[bytes, ...]
-    """Lines just before the record of the end."""
-    after: tuple[bytes, ...]
+    stream: bool
     prompt_tokens: int
-    admitted: bool
+    runs: bool
+    """Whether it runs until its end, rather than waits."""
     seconds: float
-    """How long it ran, or waited if it was never admitted."""
+    """How long it does that."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +217,7 @@ def _cut(value: Any) -> Any:
 
 def _template(line: str) -> bytes:
     """Turn the marks of what is still to be filled in into places to fill; the numbers among them lose their quotes."""
-    line = line.replace("%", "%%").replace("<rid>", "%(rid)b").replace("<iso>", "%(iso)b")
+    line = line.replace("%", "%%").replace("<rid>", "%(rid)b").replace("<iso>", "%(iso)b").replace("<port>", "%(port)d")
     for name in ("latency", "sent"):
         for quote in "'\"":
             line = line.replace(f"{quote}<{name}>{quote}", f"%({name})b")
@@ -169,7 +230,7 @@ def recording() -> list[str]:
     return RECORDING.read_text("utf-8", errors="replace").split("\n")
 
 
-def start_up(logger: Logger) -> bytes:
+def start_up(logger: Logger) -> list[bytes]:
     """Return what the recorded server wrote until it was ready, as one with this request log would have."""
     lines = []
     for line in recording():
@@ -177,29 +238,31 @@ def start_up(logger: Logger) -> bytes:
             lines.append(line)
         if "The server is fired up" in line:
             break
-    settings = {"'log_requests_level': 2": f"'log_requests_level': {logger.level}"}
-    settings["'log_requests_format': 'json'"] = f"'log_requests_format': '{logger.format}'"
-    settings["'max_running_requests': 2"] = "'max_running_requests': 1024"
-    settings["'max_queued_requests': None"] = "'max_queued_requests': 64"
-    settings["max_running_requests=2,"] = "max_running_requests=1024,"
+    settings = {
+        "'log_requests_level': 2": f"'log_requests_level': {logger.level}",
+        "'log_requests_format': 'json'": f"'log_requests_format': '{logger.format}'",
+        "'max_running_requests': 2,": f"'max_running_requests': {RUNNING},",
+        "'max_queued_requests': None": "'max_queued_requests': 64",
+        " max_running_requests=2,": f" max_running_requests={RUNNING},",
+    }
     text = "\n".join(lines)
     for recorded, wanted in settings.items():
         assert recorded in text, recorded
         text = text.replace(recorded, wanted)
-    return f"{text}\n".encode()
+    return [line.encode() + b"\n" for line in text.split("\n")]
 
 
-def pool(logger: Logger, rng: random.Random, size: int) -> list[Template]:
-    """Make up the requests that the traffic is drawn from: each cause has its share."""
-    causes = [cause for cause, share in SHARES.items() for _ in range(max(1, round(share * size)))]
-    causes += ["finished"] * (size - len(causes))
-    imitating = set(rng.sample(range(size), max(len(IMITATIONS), round(IMITATING * size))))
+def pool(logger: Logger, rng: random.Random) -> list[Template]:
+    """Make up the requests that the traffic is drawn from: each ending has its share."""
+    endings = [ending for ending in INTERRUPTED for _ in range(round(ending.share * POOL))]
+    endings += rng.choices(FINISHED, [ending.share for ending in FINISHED], k=POOL - len(endings))
+    imitating = set(rng.sample(range(POOL), round(IMITATING * POOL)))
     templates = []
-    for number, cause in enumerate(causes):
+    for number, ending in enumerate(endings):
         prompt = _salad(rng, round(rng.lognormvariate(3.6, 1.0)))
         if number in imitating:
             prompt = _salad(rng, 4) + " " + IMITATIONS[number % len(IMITATIONS)]
-        templates.append(_request(logger, rng, cause, prompt))
+        templates.append(_request(logger, rng, ending, prompt))
     return templates
 
 
@@ -207,78 +270,36 @@ def _salad(rng: random.Random, words: int) -> str:
     return " ".join(rng.choices(WORDS, k=max(3, words)))
 
 
-def _request(logger: Logger, rng: random.Random, cause: str, prompt: str) -> Template:
-    wanted = min(380, round(rng.lognormvariate(3.9, 0.8)) + 1)
-    running = cause in ("running-timeout", "finished") or (cause == "explicit-abort" and rng.random() < 0.5)
-    stream = rng.random() < 0.3 and cause in ("finished", "running-timeout", "waiting-timeout")
-    message, changes = REFUSALS.get(cause, ("", {}))
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    status = "200 OK"
-    tokens, seconds = 0, 0.02
-    reason: dict[str, Any] = {"type": "abort", "message": message, "status_code": 400, "err_type": "BadRequestError"}
-    if cause == "finished":
-        reason = {"type": "length", "length": wanted} if rng.random() < 0.6 else {"type": "stop", "matched": 2}
-        tokens, seconds = wanted, wanted * STEP
-    elif cause == "running-timeout":
-        reason |= {"message": "Request running timeout reached.", "status_code": 503, "err_type": None}
-        tokens, seconds = round(RUNNING_TIMEOUT / STEP), RUNNING_TIMEOUT + 0.03
-        wanted, status = tokens * 2, "503 Service Unavailable"
-    elif cause == "waiting-timeout":
-        reason = {"type": "abort", "status_code": 503, "message": "Request waiting timeout reached."}
-        seconds, status = WAITING_TIMEOUT + 0.03, "503 Service Unavailable"
-    elif cause == "queue-full":
-        reason = {"type": "abort", "status_code": 503, "message": "The request queue is full."}
-        status = "503 Service Unavailable"
-    elif cause == "explicit-abort" and running:
-        reason |= {"message": "Aborted", "status_code": None, "err_type": None}
-        tokens = max(1, wanted // 2)
-        seconds = tokens * STEP
-    elif cause == "explicit-abort":
-        reason = {"type": "abort", "message": "Abort in waiting queue"}
-        seconds = rng.uniform(0.3, 4.0)
-    elif cause == "client-disconnect":
-        seconds, status = 4.0, ""
-        after = (
-            "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='<rid>'",
-        )
-    elif cause == "input-too-long":
-        after, status = (f"[http_server] Error: {TOO_LONG}",), "400 Bad Request"
-    else:
-        before, after, status = (
-            (f"{message}, self.rid='<rid>'",),
-            (f"[http_server] Error: {message}",),
-            "400 Bad Request",
-        )
-        tokens = 1
-    if cause == "explicit-abort":
-        before = ('INFO:     127.0.0.1:<port> - "POST /abort_request HTTP/1.1" 200 OK',)
-    if stream:
-        status = "200 OK"
-
-    obj = _fields() | {"rid": RID, "text": prompt, "stream": stream}
-    obj |= {"sampling_params": {"temperature": 0.8, "max_new_tokens": wanted}} | changes
+def _request(logger: Logger, rng: random.Random, ending: Ending, prompt: str) -> Template:
+    runs = ending.tokens != 0 and not ending.fields
+    tokens = min(380, round(rng.lognormvariate(3.9, 0.8)) + 1) if ending.tokens is None else ending.tokens
+    wanted = tokens if ending.cause == "finished" else tokens * 2 + 8
+    stream = bool(ending.reason) and runs and rng.random() < 0.3
     prompt_tokens = len(prompt.split()) + 1
+    obj = _fields() | {"rid": RID, "text": prompt, "stream": stream}
+    obj |= {"sampling_params": {"temperature": 0.8, "max_new_tokens": wanted}} | ending.fields
+
+    reason = ending.reason | ({"length": tokens} if ending.reason.get("type") == "length" else {})
     meta = _meta(reason, prompt_tokens, tokens, rng) if tokens else _meta_of_the_queue(reason)
     if not stream:
         meta["response_sent_to_client_ts"] = SENT
     answer = _salad(rng, tokens) if tokens else ""
-    if rng.random() < IMITATING and cause == "finished":
+    if ending.cause == "finished" and rng.random() < IMITATING:
         answer = rng.choice(IMITATIONS)
     out = {"text": answer, "output_ids": [rng.randrange(480) for _ in range(tokens)], "meta_info": meta}
-    recorded = cause not in ("client-disconnect", "input-too-long")
+
+    record = (logger.finished(obj, out),) if reason else ()
+    before, after = ((_template(line),) if line else () for line in (ending.before, ending.after))
     return Template(
-        cause=cause,
+        cause=ending.cause,
+        message=reason.get("message", ""),
         received=logger.received(obj),
-        finished=logger.finished(obj, out) if recorded else b"",
-        message=reason["message"] if recorded and cause != "finished" else "",
+        end=(*before, *record, *after),
+        status=b"200 OK" if stream else ending.status.encode(),
         stream=stream,
-        status=status.encode(),
-        before=tuple(_template(line).replace(b"<port>", b"%(port)d") for line in before),
-        after=tuple(map(_template, after)),
         prompt_tokens=prompt_tokens,
-        admitted=running,
-        seconds=seconds,
+        runs=runs,
+        seconds=tokens * STEP if runs else ending.seconds,
     )
 
 
