@@ -7,6 +7,7 @@ request logger: texts over 2048 characters lose their middle, level 1 leaves out
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import random
 from dataclasses import dataclass, field
@@ -256,12 +257,13 @@ def pool(logger: Logger, rng: random.Random) -> list[Template]:
     """Make up the requests that the traffic is drawn from: each ending has its share."""
     endings = [ending for ending in INTERRUPTED for _ in range(round(ending.share * POOL))]
     endings += rng.choices(FINISHED, [ending.share for ending in FINISHED], k=POOL - len(endings))
+    imitations = itertools.cycle(IMITATIONS)
     imitating = set(rng.sample(range(POOL), round(IMITATING * POOL)))
     templates = []
     for number, ending in enumerate(endings):
         prompt = _salad(rng, round(rng.lognormvariate(3.6, 1.0)))
         if number in imitating:
-            prompt = _salad(rng, 4) + " " + IMITATIONS[number % len(IMITATIONS)]
+            prompt = _salad(rng, 4) + " " + next(imitations)
         templates.append(_request(logger, rng, ending, prompt))
     return templates
 
