@@ -66,7 +66,7 @@ def measure(
     """Run a command that often, but no longer than patience lasts, and check each answer."""
     done: list[Run] = []
     while len(done) < runs and sum(each.seconds for each in done) < PATIENCE:
-        done.append(run(command))
+        done.append(run(command, keep=check is not None))
     if any(each.status for each in done):
         answer = "failed"
     elif check:
@@ -86,13 +86,14 @@ def measure(
     )
 
 
-def run(command: Sequence[str]) -> Run:
-    """Run a command and watch it and its children."""
+def run(command: Sequence[str], *, keep: bool = False) -> Run:
+    """Run a command and watch it and its children; keep what it prints, or throw it away."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as output:
+        stdout = output if keep else subprocess.DEVNULL
         begin = time.perf_counter()
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, env=environment
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.DEVNULL, env=environment
         )
         watch = _Watch(process.pid)
         _, status, usage = os.wait4(process.pid, 0)
