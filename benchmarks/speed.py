@@ -220,12 +220,15 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, help="write what was measured as JSON")
     parser.add_argument("--plot", type=Path, help="write how time and memory grow as one HTML page")
     arguments = parser.parse_args()
+    phases = arguments.only or PHASES
+    if arguments.plot and "growth" not in phases:
+        parser.error("--plot shows growth: add --only growth")
     console = Console(width=None if sys.stdout.isatty() else 120)
     shared = Path("/dev/shm")
     parent = arguments.folder or (shared if shared.is_dir() else None)
     with tempfile.TemporaryDirectory(prefix="speed-", dir=parent) as folder:
         bench = Bench(Path(folder), arguments.size, arguments.level, arguments.runs, arguments.seed, console)
-        bench.run(arguments.only or PHASES)
+        bench.run(phases)
     settings = {key: value for key, value in vars(arguments).items() if key in ("size", "level", "runs", "seed")}
     result = summary.document(bench.found, settings | machine())
     summary.show(result, console)
