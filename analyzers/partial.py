@@ -17,7 +17,7 @@ _ENDS = (
     Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED, Event.KV_ABORTED, Event.PD_FAILED, Event.EPD_FAILED,
 )  # fmt: skip
 
-_OF_ABSENCE = frozenset({"not-established", "abort-all", "pause-abort", "weight-update-abort"})
+_OF_ABSENCE = frozenset({"abort-all", "not-established", "pause-abort", "weight-update-abort"})
 """Causes that rest on what is not there: a request that outlived the stroke, a line that would decide."""
 
 

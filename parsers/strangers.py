@@ -45,6 +45,10 @@ class Strangers:
         """Whether the source is inside a gap: nothing there ends anything."""
         return self._after is not None
 
+    def told(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+        """The lines that are known to be theirs, and the words around gaps."""
+        return tuple(self._lines), tuple(self._gaps)
+
     def _has(self, line: str) -> bool:
         if not self._lines:
             return False

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
-from sglang_lifecycle.parsers import inputs, selection, views
+from sglang_lifecycle.parsers import inputs, ranges, selection, views
 from sglang_lifecycle.parsers.calibration import Calibration, calibrate
 from sglang_lifecycle.parsers.evidence import Fact, Source
 from sglang_lifecycle.parsers.inputs import File, Input
-from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Line
+from sglang_lifecycle.parsers.lines import CAP, Backward, Forward
+from sglang_lifecycle.parsers.outside import Outside
 from sglang_lifecycle.parsers.views import View
 
 _TICK = 1 << 22  # bytes between two calls of a progress function
 _QUIET = 1 << 62
 Lines = Forward | Backward | selection.Selected
-
-
-class Reader(Protocol):
-    """Makes facts of the lines of one stream."""
-
-    source: Source
-
-    def feed(self, line: Line) -> None:
-        """Take the next line."""
-
-    def finish(self) -> list[Fact]:
-        """The facts, once all lines were taken."""
 
 
 @dataclass
@@ -66,19 +56,24 @@ class Log:
         self,
         log: Input,
         tz: tzinfo | None,
-        open_reader: Callable[[Source, tzinfo], Reader],
+        open_reader: Callable[[Source, tzinfo], Outside],
         about: Sequence[bytes] = (),
     ) -> None:
         self.warnings: list[str] = []
         self.partial = False
         self._log, self._tz, self._open, self._about = log, tz, open_reader, about
-        self._readers: dict[str | None, Reader] = {}
+        self._readers: dict[str | None, Outside] = {}
         self._parts: list[_Part] = []
 
-    def read(self, report: Callable[[int], None] | None = None) -> None:
-        """Read it all; `report` is called with the bytes read. Raises OSError; what was read before that stays."""
+    def read(self, report: Callable[[int], None] | None = None, pool: Executor | None = None) -> None:
+        """Read it all, a large one by the processes of a pool; `report` is called with the bytes read.
+
+        Raises OSError; what was read before that stays.
+        """
         if self._log.problem is not None:
             self.warnings.append(f"{self._log.name}: {self._log.problem}")
+            return
+        if pool is not None and not self._about and self._log.size > 2 * ranges.SIZE and self._together(pool, report):
             return
         lines = offset = 0
         for file in self._log.files:
@@ -89,10 +84,32 @@ class Log:
                 (self._plain if part.view.plain else self._wrapped)(part, physical, report)
             part.lines = physical.lines - lines
             lines, offset = physical.lines, max(physical.bytes, offset + file.size)
-            if physical.cut:
-                self.warnings.append(f"{file.name}: {physical.cut} bytes of lines beyond {CAP >> 20} MiB were left out")
-            if file.note:
-                self.warnings.append(f"{file.name}: {file.note}")
+            self._remark(part, physical.cut)
+
+    def _together(self, pool: Executor, report: Callable[[int], None] | None) -> bool:
+        """Read it in ranges, by the processes of a pool; whether that tells what one reader would have made of it."""
+        parts, offset, found = [], 0, []
+        for file in self._log.files:
+            parts.append(_Part(file, views.look(file), 0, offset))
+            if not parts[-1].view.plain or parts[-1].view.backward:
+                return False
+            found += ranges.places(file.path, file.size, offset)
+            offset += file.size
+        zone = parts[0].calibration(None, self._tz).zone
+        joined = ranges.read(found, self._log.name, zone, pool, report)
+        if joined is None:
+            return False
+        for part, before in zip(parts, [None, *parts], strict=False):
+            part.first = before.first + before.lines if before is not None else 0
+            part.lines = joined.by_file[part.file.path]
+            self._parts.append(part)
+            self._remark(part, joined.cut[part.file.path])
+            reader = self._reader(None, part)
+        reader.adopt(joined.facts, joined.outside)
+        source = reader.source
+        source.lines, source.bytes = joined.lines, offset
+        source.recognised, source.unknown = joined.recognised, joined.unknown
+        return True
 
     def _selected(
         self, part: _Part, stream: BinaryIO, report: Callable[[int], None] | None
@@ -107,6 +124,13 @@ class Log:
             return None
         self.partial = True
         return selection.Selected(stream, file.size, places, part.first, part.offset)
+
+    def _remark(self, part: _Part, cut: int) -> None:
+        """Say what is missing of a file."""
+        if cut:
+            self.warnings.append(f"{part.file.name}: {cut} bytes of lines beyond {CAP >> 20} MiB were left out")
+        if part.file.note:
+            self.warnings.append(f"{part.file.name}: {part.file.note}")
 
     def _plain(self, part: _Part, physical: Lines, report: Callable[[int], None] | None) -> None:
         reader = self._reader(None, part)
@@ -135,7 +159,7 @@ class Log:
                 due = line.offset + _TICK
                 report(line.offset)
 
-    def _reader(self, stream: str | None, part: _Part) -> Reader:
+    def _reader(self, stream: str | None, part: _Part) -> Outside:
         name = part.name(stream)
         views.remember(name, part.view, stream)
         inputs.remember(name, part.view.path)
