@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -113,7 +113,7 @@ def _read_text(message: str, head: str, event: str) -> RequestRecord:
         reader = _READERS.get(name)
         if reader is not None:
             reader(record, name, message[start:end])
-    if record.meta is None and any(name.startswith("meta.") for name in layout.names):
+    if template is None and record.meta is None and _has_meta(layout.names):
         record.meta = {}  # nothing wanted in it
     record.rid = _rid(record.obj.pop("rid", None))
     _note_finish_keys(record)
@@ -127,10 +127,14 @@ def _begun(event: str, template: Template) -> RequestRecord:
         memo = template.memo = RequestRecord("", None, fields=template.names)
         for name, text in template.settled.items():
             _READERS[name](memo, name, text)
-        if memo.meta is None and any(name.startswith("meta.") for name in template.names):
+        if memo.meta is None and _has_meta(template.names):
             memo.meta = {}
     meta = memo.meta.copy() if memo.meta is not None else None
     return RequestRecord(event, None, memo.obj.copy(), meta, None, memo.fields, memo.has_output)
+
+
+def _has_meta(names: Sequence[str]) -> bool:
+    return any(name.startswith("meta.") for name in names)
 
 
 def _read_value(record: RequestRecord, name: str, text: str) -> None:
