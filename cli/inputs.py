@@ -75,7 +75,7 @@ class Request:
         envelopes.tell(self.envelopes)
         stores = [path for path in self.paths if store.is_store(path)]
         logs = [path for path in self.paths if path not in stores]
-        parts = [_stored(path) for path in stores]
+        parts = [_stored(path, about) for path in stores]
         if logs:
             parts.append(read(logs, tz=self.zone, progress=report, about=about))
         return parts[0] if len(parts) == 1 else store.merge(parts)
@@ -138,12 +138,12 @@ def complain(evidence: Evidence) -> None:
         error(text)
 
 
-def _stored(path: str) -> Evidence:
+def _stored(path: str, about: Sequence[str]) -> Evidence:
     from sglang_lifecycle.parsers import store
     from sglang_lifecycle.parsers.evidence import Evidence
 
     try:
-        return store.load(path)
+        return store.load(path, about)
     except (store.StoreError, OSError) as problem:
         return Evidence(failed=[str(problem)])
 
