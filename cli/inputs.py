@@ -100,8 +100,10 @@ class Request:
     def incident(self, evidence: Evidence) -> Incident:
         """The evidence to judge, with what the user knows better than the logs."""
         from sglang_lifecycle.analyzers.incident import Incident
+        from sglang_lifecycle.parsers.garbage import uncollected
 
-        return Incident(evidence, self.version, self.limits, self.names)
+        with uncollected():
+            return Incident(evidence, self.version, self.limits, self.names)
 
     def ignores(self, rid: str) -> bool:
         """Whether the settings leave a request out of what is counted."""

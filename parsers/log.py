@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
 from datetime import tzinfo
 from functools import partial
 from multiprocessing import get_context
@@ -13,6 +11,7 @@ from os import cpu_count
 
 from sglang_lifecycle.parsers import exhibits, views
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
+from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.inputs import Input, expand
 from sglang_lifecycle.parsers.outside import Outside
 from sglang_lifecycle.parsers.prefix import Prefix, zone
@@ -41,20 +40,8 @@ def read(
     of `pool`, which have to see the files under the same paths; without one, by processes of this machine. What comes
     out is the same in any case. Raises `UnknownZone`.
     """
-    with _uncollected():
+    with uncollected():
         return _read(paths, zone(tz) if tz is not None else None, progress, about, pool)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Facts are many and know of nothing but themselves: looking through them for garbage takes as long as reading."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _read(
