@@ -15,6 +15,7 @@ from sglang_lifecycle.cli.formats import Format, encode
 from sglang_lifecycle.cli.inputs import quoted, request, status
 from sglang_lifecycle.cli.interrupted import LIMIT
 from sglang_lifecycle.cli.options import (
+    Cluster,
     Color,
     Config,
     DisplayZone,
@@ -55,6 +56,7 @@ def command(
     sglang_version: SGLangVersion = None,
     waiting_timeout: WaitingTimeout = None,
     running_timeout: RunningTimeout = None,
+    cluster: Cluster = None,
     config: Config = None,
     quiet: Quiet = False,
     color: Color = None,
@@ -70,7 +72,7 @@ def command(
 
     from sglang_lifecycle.analyzers.audit import audit
 
-    evidence = question.read()
+    evidence = question.read(cluster)
     window = question.window(evidence)
     result = audit(question.incident(evidence), window.since, window.until)
     question.leave_out(result)

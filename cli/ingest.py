@@ -9,7 +9,7 @@ import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, LifecycleError
 from sglang_lifecycle.cli.inputs import request, status
-from sglang_lifecycle.cli.options import Paths, Zone
+from sglang_lifecycle.cli.options import Cluster, Paths, Zone
 from sglang_lifecycle.cli.output import write
 from sglang_lifecycle.cli.text import count
 
@@ -18,13 +18,14 @@ def command(
     paths: Paths,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The store to write (Parquet).")],
     tz: Zone = None,
+    cluster: Cluster = None,
 ) -> ExitCode:
     """Write the evidence of logs into one file; give that file to any command instead of the logs."""
     question = request(paths, None, None, tz, None, None)
 
     from sglang_lifecycle.parsers.store import save
 
-    evidence = question.read()
+    evidence = question.read(cluster)
     try:
         save(evidence, output)
     except OSError as problem:

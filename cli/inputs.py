@@ -13,8 +13,11 @@ from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
 from sglang_lifecycle.cli.output import progress
 from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
+from sglang_lifecycle.cli.workers import workers
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine
     from sglang_lifecycle.parsers.envelopes import Envelope
@@ -57,14 +60,19 @@ class Request:
     names: Mapping[str, str]
     envelopes: Sequence[Envelope]
 
-    def read(self) -> Evidence:
-        """Read the inputs; what is wrong with them goes to stderr."""
-        with progress("reading") as report:
-            evidence = self.evidence(report)
+    def read(self, cluster: str | None = None) -> Evidence:
+        """Read the inputs, large ones on the Dask cluster at an address; what is wrong with them goes to stderr."""
+        with workers(cluster) as pool, progress("reading") as report:
+            evidence = self.evidence(report, pool=pool)
         complain(evidence)
         return evidence
 
-    def evidence(self, report: Callable[[int, int], None] | None = None, about: Sequence[str] = ()) -> Evidence:
+    def evidence(
+        self,
+        report: Callable[[int, int], None] | None = None,
+        about: Sequence[str] = (),
+        pool: Executor | None = None,
+    ) -> Evidence:
         """Read the inputs without a word; `report` is called with the bytes read and the bytes in all.
 
         Of large logs only what may have to do with the ids in `about`, where there are any.
@@ -77,7 +85,7 @@ class Request:
         logs = [path for path in self.paths if path not in stores]
         parts = [_stored(path, about) for path in stores]
         if logs:
-            parts.append(read(logs, tz=self.zone, progress=report, about=about))
+            parts.append(read(logs, tz=self.zone, progress=report, about=about, pool=pool))
         return parts[0] if len(parts) == 1 else store.merge(parts)
 
     def about(self, ids: Sequence[str]) -> tuple[Evidence, Incident]:

@@ -71,6 +71,10 @@ FailOn = Annotated[
         metavar="THRESHOLD", help="Exit with 5 if it holds: 'waiting-timeout > 1%', 'proven session-* > 5'. Repeatable."
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Read large logs on a Dask cluster that sees them: tcp://host:8786."),
+]
 Output = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write there, whole or not at all, instead of to stdout."),

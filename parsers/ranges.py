@@ -10,7 +10,7 @@ from __future__ import annotations
 import marshal
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from itertools import pairwise
@@ -296,6 +296,15 @@ def read(
     report: Callable[[int], None] | None = None,
 ) -> Joined | None:
     """Read the ranges of a log; None where only one reader of all of it can tell. Raises OSError."""
+    try:
+        return _read(found, source, zone, pool, report)
+    except BrokenExecutor:  # its workers have died
+        return None
+
+
+def _read(
+    found: Sequence[Place], source: str, zone: tzinfo, pool: Executor, report: Callable[[int], None] | None
+) -> Joined | None:
     joined = Joined(source)
     tasks = [(place, pool.submit(read_range, place, zone)) for place in found]
     for place, task in tasks:

@@ -235,7 +235,13 @@ class World:
         self.during_read: Callable[[], None] = lambda: None
 
     def read(
-        self, paths: list[str], *, tz: str | None = None, progress: Any = None, about: Sequence[str] = ()
+        self,
+        paths: list[str],
+        *,
+        tz: str | None = None,
+        progress: Any = None,
+        about: Sequence[str] = (),
+        pool: Any = None,
     ) -> Evidence:
         self.asked |= {"paths": list(paths), "tz": tz, "progress": progress}
         self.during_read()

@@ -1,0 +1,137 @@
+"""Several processes read a log as one reader does, wherever it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sglang_lifecycle.cli.app import main
+from sglang_lifecycle.parsers import ranges
+from sglang_lifecycle.parsers.log import read
+
+STAMP = "[2026-11-29 19:00:00] "
+RECEIVE = STAMP + "Receive: obj=GenerateReqInput(rid='{0}', text='x', stream=False)"
+FINISH = (
+    STAMP + "Finish: obj=GenerateReqInput(rid='{0}', text='x', stream=False), "
+    "out={{'text': 'y', 'meta_info': {{'id': '{0}', 'finish_reason': {{'type': 'stop', 'matched': 2}}}}}}"
+)
+GONE = STAMP + "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='{0}'"
+SESSION = STAMP + "[http_server] Error: Invalid request: session id {0} does not exist"
+LINES = st.one_of(
+    *(st.sampled_from("abc").map(text.format) for text in (RECEIVE, FINISH, GONE, SESSION)),
+    st.sampled_from([
+        STAMP + "Received output for rid='a' but the state was deleted in TokenizerManager.",
+        STAMP + 'INFO:     127.0.0.1:1 - "POST /generate HTTP/1.1" 200 OK',
+        STAMP + "Scheduler hit an exception: Traceback (most recent call last):",
+        '  File "scheduler.py", line 1, in run',
+        "ValueError: a",
+        "[http_server] Error: no stamp here",
+        "a does not exist",
+        "anything",
+        STAMP + "Decode batch, #running-req: 1, #token: 5, token usage: 0.10, #queue-req: 0",
+        RECEIVE.format("a").replace("stream=False", "session_params={'id': 'one\\n" + STAMP + "SIGTERM received.'}"),
+        STAMP + "SIGTERM received.",
+    ]),
+)  # fmt: skip
+
+
+class Here(Executor):
+    """Does at once what it is given."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+@given(st.lists(LINES, max_size=40), st.integers(20, 900), st.booleans())
+def test_every_cut_reads_the_same(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], size: int, ended: bool
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "server.log"
+    path.write_text("\n".join(lines) + ("\n" if ended else ""))
+    whole = read([str(path)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "SIZE", size)
+        parts = read([str(path)], pool=Here())
+    assert parts.facts == whole.facts
+    assert parts.sources == whole.sources
+
+
+@pytest.mark.parametrize("size", [3_000, 20_000])
+def test_recorded_logs(scenario: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "SIZE", size)
+    parts = read([str(scenario.logs)], pool=Here())
+    assert parts.facts == scenario.evidence.facts
+    assert parts.sources == scenario.evidence.sources
+
+
+def test_most_logs_need_no_second_reading(all_recorded: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "SIZE", 20_000)
+    joined: list[bool] = []
+    original = ranges.read
+
+    def counting(*arguments: Any) -> ranges.Joined | None:
+        found = original(*arguments)
+        joined.append(found is not None)
+        return found
+
+    monkeypatch.setattr(ranges, "read", counting)
+    for scenario in all_recorded:
+        read([str(scenario.logs)], pool=Here())
+    assert sum(joined) > 0.9 * len(joined)
+    assert len(joined) > 20
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(2, get_context("spawn")) as found:
+        yield found
+
+
+def test_processes_of_their_own(recorded: Any, pool: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "SIZE", 10_000)
+    scenario = recorded("0.5.10/s06_abort")
+    seen: list[tuple[int, int]] = []
+    parts = read([str(scenario.logs)], pool=pool, progress=lambda done, total: seen.append((done, total)))
+    assert parts.facts == scenario.evidence.facts
+    assert seen == sorted(seen)
+
+
+def test_a_pool_whose_workers_die_is_done_without(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dying(Here):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.set_exception(BrokenProcessPool("a worker died"))
+            return future
+
+    monkeypatch.setattr(ranges, "SIZE", 10_000)
+    scenario = recorded("0.5.10/s06_abort")
+    assert read([str(scenario.logs)], pool=Dying()).facts == scenario.evidence.facts
+
+
+def test_a_dask_cluster(recorded: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from distributed import LocalCluster
+
+    logs = recorded("0.5.10/s06_abort").logs
+    alone, shared = tmp_path / "alone.json", tmp_path / "shared.json"
+    assert main(["audit", str(logs), "--format", "json", "-o", str(alone)]) == 0
+    monkeypatch.setattr(ranges, "SIZE", 10_000)
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        arguments = ["audit", str(logs), "--format", "json", "-o", str(shared)]
+        assert main([*arguments, "--cluster", cluster.scheduler_address]) == 0
+    assert shared.read_bytes() == alone.read_bytes()
+
+
+def test_a_cluster_that_is_not_there(recorded: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = str(recorded("0.5.10/s06_abort").logs)
+    assert main(["audit", logs, "--cluster", "nonsense://here"]) == 4
+    assert "no Dask scheduler answers" in capsys.readouterr().err
