@@ -27,13 +27,21 @@ def audit(incident: Incident, since: float | None = None, until: float | None = 
         inputs=inputs(incident),
         totals=totals(rows),
         server_events=[
-            ServerEvent(
-                cause=h.cause, at=timestamp(h.at), summary=h.summary, evidence=[evidence_line(f) for f in h.evidence]
-            )
+            event(h)
             for h in sorted(deaths.happenings(incident), key=lambda h: inf if h.at is None else h.at)
             if _within(h.at, since, until)
         ],
         requests=rows,
+    )
+
+
+def event(happening: deaths.ServerHappening) -> ServerEvent:
+    """What happened to a server, as an audit lists it."""
+    return ServerEvent(
+        cause=happening.cause,
+        at=timestamp(happening.at),
+        summary=happening.summary,
+        evidence=[evidence_line(fact) for fact in happening.evidence],
     )
 
 

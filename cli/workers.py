@@ -31,7 +31,7 @@ def workers(address: str | None) -> Iterator[Executor | None]:
     except ImportError as problem:
         raise UsageError("--cluster needs Dask: pip install 'sglang-lifecycle[cluster]'") from problem
     try:
-        client = Client(address, timeout=_WAIT, set_as_default=False)
+        client = Client(address, timeout=_WAIT, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as problem:
         reason = str(problem).split("\n")[0]
         raise LifecycleError(ExitCode.UNREADABLE, f"{address}: no Dask scheduler answers: {reason}") from problem

@@ -1,0 +1,144 @@
+"""An audit of a long log in bounded memory: requests are judged while it is read, and what is settled is let go.
+
+A request that has ended is judged once enough of what followed its end has been read; then its facts go, and with them
+what routine says of the server's load at that time. What concerns a server, a session or a request without an end
+stays. A request without an end is judged again and again, until a batch line shows that it has left the engine, or to
+the end of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from sglang_lifecycle.analyzers import deaths
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.audit import event, row
+from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.verdict import RequestRow, ServerEvent
+from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
+from sglang_lifecycle.parsers.garbage import uncollected
+
+FACTS = 120_000
+"""So many facts are held before what is settled goes."""
+
+CONTEXT = 20_000
+"""So many facts, before and after, are what a verdict may rest on; besides those that stay."""
+
+_GOES = frozenset({
+    Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED, Event.REQUEST_STATS,
+    Event.REQUEST_ERROR, Event.REQUEST_REJECTED, Event.REQUEST_BACKLOG, Event.CLIENT_DISCONNECTED,
+    Event.OUTPUT_UNDELIVERABLE, Event.ABORT_UNKNOWN_RID, Event.ABORT_EXECUTED, Event.METRICS_EXPORTED,
+    Event.HTTP_ACCESS, Event.BATCH_PREFILL, Event.BATCH_DECODE, Event.SCHEDULER_STATUS,
+})  # fmt: skip
+"""What is about one request, or about load; facts of any other kind stay."""
+
+_DEATHS = frozenset({"process-killed", "scheduler-crash", "server-shutdown", "watchdog-timeout"})
+
+
+class Sweep:
+    """Takes the facts of one log in their order and gives the rows of its requests, each once.
+
+    `incident` makes one of evidence, with what the user knows better than the logs.
+    """
+
+    def __init__(self, give: Callable[[RequestRow], None], incident: Callable[[Evidence], Incident] = Incident) -> None:
+        self._give, self._incident = give, incident
+        self._facts: list[Fact] = []
+        self._settled: set[str] = set()
+        """Rids that have been given, of which facts are still held."""
+        self._gone: dict[str, tuple[RequestRow, int]] = {}
+        """Requests without an end that left the engine, by the lines read so far: their rows, and since which round."""
+        self._happened: dict[tuple[str, int], ServerEvent] = {}
+        self._round = 0
+
+    def take(self, facts: Iterable[Fact]) -> None:
+        """Take the next facts; their times have to be settled."""
+        for fact in facts:
+            self._facts.append(fact)
+            if len(self._facts) >= FACTS + self._stayed:
+                self._judge(len(self._facts) - CONTEXT)
+
+    _stayed = 0
+
+    def finish(self) -> list[ServerEvent]:
+        """The log has ended: the rest of the rows is given. Returns what happened to the server."""
+        self._judge(None)
+        return sorted(self._happened.values(), key=lambda each: each.at or "")
+
+    def _judge(self, settled: int | None) -> None:
+        """Give the rows of requests that ended before a place among the facts; without one, of all."""
+        self._round += 1
+        with uncollected():
+            incident = self._incident(Evidence(list(self._facts)))
+            places = {id(fact): place for place, fact in enumerate(self._facts)}
+            for rid in incident.by_rid:
+                if rid not in self._settled and rid not in incident.batches:
+                    self._look(incident, rid, places, settled)
+            for happening in deaths.happenings(incident):
+                first = happening.evidence[0] if happening.evidence else None
+                place = places.get(id(first), 0)
+                if settled is None or place < settled:
+                    key = happening.cause, first.line if first is not None else 0
+                    self._happened.setdefault(key, event(happening))
+            if settled is not None:
+                self._let_go(settled - CONTEXT)
+
+    def _look(self, incident: Incident, rid: str, places: dict[int, int], settled: int | None) -> None:
+        attempts = [attempt for _, attempt in incident.peers(rid)]
+        ended = [places.get(id(a.finish), 0) if a.finish is not None else None for a in attempts]
+        if all(place is not None and (settled is None or place < settled) for place in ended):
+            self._gone.pop(rid, None)
+            self._settle(row(incident, rid))
+            return
+        if any(place is not None for place in ended) and settled is not None:
+            return  # one of its attempts is still open, or has ended lately
+        if settled is None:
+            self._settle(self._last(row(incident, rid)))
+        elif max(_newest(a, places) for a in attempts) < settled:
+            found = row(incident, rid)
+            if found.cause != "in-flight" and found.cause not in _DEATHS:
+                self._gone.setdefault(rid, (found, self._round))
+            if rid in self._gone and self._round - self._gone[rid][1] >= _ROUNDS:
+                self._settle(self._gone.pop(rid)[0])
+
+    def _last(self, found: RequestRow) -> RequestRow:
+        """What is said of a request without an end, now that nothing more comes."""
+        before = self._gone.pop(found.rid, None)
+        if before is not None and found.cause in ("in-flight", "not-established", *_DEATHS):
+            return before[0]
+        return found
+
+    def _settle(self, found: RequestRow) -> None:
+        self._settled.add(found.rid)
+        self._give(found)
+
+    def _let_go(self, before: int) -> None:
+        """Let go of the facts before a place that nothing needs any more."""
+        paired = {fact.rid for fact in self._facts[: max(0, before)] if "fields" in fact.detail}
+        kept = [*self._staying(before, paired), *self._facts[max(0, before) :]]
+        self._stayed = len(kept) - (len(self._facts) - max(0, before))
+        self._facts = kept
+        held = {fact.rid for fact in kept}
+        self._settled = {rid for rid in self._settled if rid in held}
+
+    def _staying(self, before: int, paired: set[str | None]) -> Iterator[Fact]:
+        for fact in self._facts[: max(0, before)]:
+            open_ = fact.rid is not None and fact.rid not in self._settled
+            session = fact.session_id is not None or fact.parent_rid is not None
+            if fact.event not in _GOES or open_ or session or fact.rid in paired - {None} or _is_call(fact):
+                yield fact
+
+
+_ROUNDS = 2  # judgements after which a request that has left the engine is not looked at again
+
+
+def _newest(attempt: Attempt, places: dict[int, int]) -> int:
+    """The place of the newest fact about an attempt."""
+    facts = (attempt.received, *attempt.facts, *attempt.errors)
+    return max((places.get(id(fact), 0) for fact in facts if fact is not None), default=0)
+
+
+def _is_call(fact: Fact) -> bool:
+    """Whether an access line is of a call that ends sessions or changes the server."""
+    path = str(fact.detail.get("path", ""))
+    return fact.event is Event.HTTP_ACCESS and path.startswith(("/open_session", "/close_session", "/update_weights"))
