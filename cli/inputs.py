@@ -62,7 +62,7 @@ class Request:
 
     def read(self, cluster: str | None = None) -> Evidence:
         """Read the inputs, large ones on the Dask cluster at an address; what is wrong with them goes to stderr."""
-        with workers(cluster) as pool, progress("reading") as report:
+        with workers(self.paths, cluster) as pool, progress("reading") as report:
             evidence = self.evidence(report, pool=pool)
         complain(evidence)
         return evidence

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from os import cpu_count
 from typing import TYPE_CHECKING
 
 from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError
@@ -17,15 +19,40 @@ _RETRIES = 3
 """So often is a range read again whose worker died."""
 
 
+_LARGE = 96 << 20
+"""Bytes of logs from which on processes are started for them."""
+
+
 @contextmanager
-def workers(address: str | None) -> Iterator[Executor | None]:
-    """The workers of the Dask scheduler at an address; None for this machine's own.
+def workers(paths: Sequence[str], address: str | None = None) -> Iterator[Executor | None]:
+    """The workers of the Dask scheduler at an address; else processes of this machine where the logs are large.
 
     Raises `UsageError` where Dask is not installed, `LifecycleError` where nobody answers.
     """
-    if address is None:
+    if address is not None:
+        with _cluster(address) as pool:
+            yield pool
+    elif (cpu_count() or 1) > 1 and size(paths) > _LARGE:
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as own:
+            yield own
+    else:
         yield None
-        return
+
+
+def size(paths: Sequence[str]) -> int:
+    """The bytes of files, and of those in folders, as they lie there."""
+    found = 0
+    for path in paths:
+        files = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names] or [path]
+        found += sum(os.stat(file).st_size for file in files if os.path.isfile(file))
+    return found
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError as problem:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from datetime import tzinfo
 from functools import partial
-from multiprocessing import get_context
-from os import cpu_count
 
 from sglang_lifecycle.parsers import exhibits, views
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
 from sglang_lifecycle.parsers.garbage import uncollected
-from sglang_lifecycle.parsers.inputs import Input, expand
+from sglang_lifecycle.parsers.inputs import expand
 from sglang_lifecycle.parsers.outside import Outside
 from sglang_lifecycle.parsers.prefix import Prefix, zone
 from sglang_lifecycle.parsers.records import RecordReader
 from sglang_lifecycle.parsers.streams import Log
 
 Progress = Callable[[int, int], None]
-
-_TOGETHER = 96 << 20  # bytes of a log from which on processes are started for it
 
 
 def read(
@@ -37,8 +33,7 @@ def read(
     tell, else UTC. `progress` is called with the bytes read and the bytes in all. Where `about` has ids of requests or
     sessions, lines of large logs that have nothing to do with them may be left out: `Evidence.partial`. A path that
     can't be read is named in `Evidence.failed`, everything else is used. Large logs are read in ranges by the workers
-    of `pool`, which have to see the files under the same paths; without one, by processes of this machine. What comes
-    out is the same in any case. Raises `UnknownZone`.
+    of `pool`, which have to see the files under the same paths; what comes out is the same. Raises `UnknownZone`.
     """
     with uncollected():
         return _read(paths, zone(tz) if tz is not None else None, progress, about, pool)
@@ -53,20 +48,6 @@ def _read(
 ) -> Evidence:
     evidence = Evidence()
     inputs = expand(paths, evidence.failed, progress)
-    if pool is None and not about and (cpu_count() or 1) > 1 and any(one.size > _TOGETHER for one in inputs):
-        with ProcessPoolExecutor(mp_context=get_context("spawn")) as own:
-            return _gather(inputs, evidence, given, progress, about, own)
-    return _gather(inputs, evidence, given, progress, about, pool)
-
-
-def _gather(
-    inputs: Sequence[Input],
-    evidence: Evidence,
-    given: tzinfo | None,
-    progress: Progress | None,
-    about: Sequence[str],
-    pool: Executor | None,
-) -> Evidence:
     total = sum(one.size for one in inputs)
     needles = [text.encode("utf-8", "replace") for text in about]
     done = 0
@@ -93,6 +74,32 @@ def _gather(
     fold(evidence)
     if progress is not None:
         progress(total, total)
+    return evidence
+
+
+def stream(
+    paths: Sequence[str],
+    take: Callable[[list[Fact]], None],
+    pool: Executor,
+    *,
+    tz: str | None = None,
+    progress: Progress | None = None,
+) -> Evidence | None:
+    """Read one large log without holding its facts: `take` gets them in their order, some tens of thousands at a time.
+
+    Returns the evidence but for the facts; None where that can't be done, for instance with several logs: what was
+    taken is then worth nothing. Raises `UnknownZone`, OSError.
+    """
+    evidence = Evidence()
+    inputs = expand(paths, evidence.failed, progress)
+    if len(inputs) != 1 or inputs[0].files[0].exhibit:
+        return None
+    log = Log(inputs[0], zone(tz) if tz is not None else None, reader)
+    report = partial(_report, progress, 0, inputs[0].size) if progress is not None else None
+    with uncollected():
+        if not log.stream(pool, take, report):
+            return None
+    evidence.sources += [source for source, _ in log.finish()]
     return evidence
 
 

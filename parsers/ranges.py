@@ -10,11 +10,12 @@ from __future__ import annotations
 import marshal
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from itertools import pairwise
 from operator import attrgetter
+from os import cpu_count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ SIZE = 32 << 20
 """Bytes of a range."""
 
 _REACH = 4 << 20  # bytes after a cut in which a record has to begin
+_AHEAD = 3 * (cpu_count() or 1)  # ranges that workers may have read before they are taken
 _KNOWN = 20_000  # lines of strangers that one reader remembers
 
 
@@ -198,7 +200,6 @@ class Joined:
     """The ranges of a log so far, as one reader would have read them."""
 
     source: str
-    facts: list[Fact] = field(default_factory=list)
     lines: int = 0
     recognised: int = 0
     unknown: int = 0
@@ -215,14 +216,14 @@ class Joined:
     _raw: set[str] = field(default_factory=set)
     _fields: set[tuple[str, ...]] = field(default_factory=set)
 
-    def add(self, place: Place, part: Range) -> bool:
-        """Join the next range; False where it took something for granted that does not hold."""
+    def add(self, place: Place, part: Range) -> list[Fact] | None:
+        """Join the next range; returns its facts, or None where it took something for granted that does not hold."""
         if self.lines and not self._holds(part):
-            return False
+            return None
         self.outside += part.outside
-        for fact in _unpacked(part.facts, self.source, self.lines):
+        facts = list(_unpacked(part.facts, self.source, self.lines))
+        for fact in facts:
             self._once(fact)
-            self.facts.append(fact)
         self.lines += part.lines
         self.by_file[place.path] += part.lines
         self.cut[place.path] += part.cut
@@ -234,7 +235,7 @@ class Joined:
         self._open = (self._open - part.ended) | part.open
         self._texts.extend(part.texts)
         self._raw |= part.raw
-        return len(self.strangers) < _KNOWN
+        return facts if len(self.strangers) < _KNOWN else None
 
     def _holds(self, part: Range) -> bool:
         first_lines = {text.split("\n")[0].rstrip("\r") for text in self._texts}
@@ -293,24 +294,32 @@ def read(
     source: str,
     zone: tzinfo,
     pool: Executor,
+    take: Callable[[list[Fact], Joined], bool],
     report: Callable[[int], None] | None = None,
 ) -> Joined | None:
-    """Read the ranges of a log; None where only one reader of all of it can tell. Raises OSError."""
+    """Read the ranges of a log; `take` gets the facts of each, in their order, until it answers no.
+
+    Returns None where only one reader of all of it can tell what it says: what was taken is then worth nothing. Raises
+    OSError.
+    """
     try:
-        return _read(found, source, zone, pool, report)
+        return _read(found, source, zone, pool, take, report)
     except BrokenExecutor:  # its workers have died
         return None
 
 
 def _read(
-    found: Sequence[Place], source: str, zone: tzinfo, pool: Executor, report: Callable[[int], None] | None
+    found: Sequence[Place],
+    source: str,
+    zone: tzinfo,
+    pool: Executor,
+    take: Callable[[list[Fact], Joined], bool],
+    report: Callable[[int], None] | None,
 ) -> Joined | None:
     joined = Joined(source)
-    tasks = [(place, pool.submit(read_range, place, zone)) for place in found]
-    for place, task in tasks:
-        if not joined.add(place, task.result()):
-            for _, other in tasks:
-                other.cancel()
+    for place, part in _ahead(pool, found, zone):
+        facts = joined.add(place, part)
+        if facts is None or not take(facts, joined):
             return None
         if report is not None:
             report(place.base + place.end)
@@ -320,3 +329,20 @@ def _read(
         if any(check.result() for check in checks):
             return None
     return joined
+
+
+def _ahead(pool: Executor, found: Sequence[Place], zone: tzinfo) -> Iterator[tuple[Place, Range]]:
+    """The ranges in their order; the workers are kept busy, but not so far ahead that their answers pile up."""
+    waiting: deque[tuple[Place, Future[Range]]] = deque()
+    rest = iter(found)
+    try:
+        while True:
+            while len(waiting) < _AHEAD and (place := next(rest, None)) is not None:
+                waiting.append((place, pool.submit(read_range, place, zone)))
+            if not waiting:
+                return
+            place, task = waiting.popleft()
+            yield place, task.result()
+    finally:
+        for _, task in waiting:
+            task.cancel()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import BinaryIO
 
-from sglang_lifecycle.parsers import inputs, ranges, selection, views
+from sglang_lifecycle.parsers import clock, inputs, ranges, selection, views
 from sglang_lifecycle.parsers.calibration import Calibration, calibrate
 from sglang_lifecycle.parsers.evidence import Fact, Source
 from sglang_lifecycle.parsers.inputs import File, Input
@@ -93,28 +93,69 @@ class Log:
 
     def _together(self, pool: Executor, report: Callable[[int], None] | None) -> bool:
         """Read it in ranges, by the processes of a pool; whether that tells what one reader would have made of it."""
-        parts, offset, found = [], 0, []
-        for file in self._log.files:
-            parts.append(_Part(file, views.look(file), 0, offset))
-            if not parts[-1].view.plain or parts[-1].view.backward:
+        facts: list[Fact] = []
+
+        def take(more: list[Fact], _: ranges.Joined) -> bool:
+            facts.extend(more)
+            return True
+
+        joined = self._joined(pool, take, report)
+        if joined is not None:
+            self._readers[None].adopt(facts, joined.outside)
+        return joined is not None
+
+    def stream(
+        self, pool: Executor, take: Callable[[list[Fact]], None], report: Callable[[int], None] | None = None
+    ) -> bool:
+        """Read it in ranges and give their facts away, range by range; whether that could be done.
+
+        It can where each line has its own stamp and nothing in the log is from around the server. Raises OSError.
+        """
+
+        def place(facts: list[Fact], so_far: ranges.Joined) -> bool:
+            if so_far.outside or any(fact.at_from != "own" for fact in facts):
                 return False
+            clock.settle(facts)
+            self._number(so_far)
+            if len(self._parts) > 1:
+                self._place(None, facts)
+            take(facts)
+            return True
+
+        return self._log.problem is None and self._joined(pool, place, report) is not None
+
+    def _joined(
+        self,
+        pool: Executor,
+        take: Callable[[list[Fact], ranges.Joined], bool],
+        report: Callable[[int], None] | None,
+    ) -> ranges.Joined | None:
+        offset, found = 0, []
+        for file in self._log.files:
+            self._parts.append(_Part(file, views.look(file), 0, offset))
             found += ranges.places(file.path, file.size, offset)
             offset += file.size
-        zone = parts[0].calibration(None, self._tz).zone
-        joined = ranges.read(found, self._log.name, zone, pool, report)
+        joined = None
+        if all(part.view.plain and not part.view.backward for part in self._parts):
+            zone = self._parts[0].calibration(None, self._tz).zone
+            joined = ranges.read(found, self._log.name, zone, pool, take, report)
         if joined is None:
-            return False
-        for part, before in zip(parts, [None, *parts], strict=False):
-            part.first = before.first + before.lines if before is not None else 0
-            part.lines = joined.by_file[part.file.path]
-            self._parts.append(part)
+            self._parts.clear()
+            return None
+        self._number(joined)
+        for part in self._parts:
             self._remark(part, joined.cut[part.file.path])
-            reader = self._reader(None, part)
-        reader.adopt(joined.facts, joined.outside)
-        source = reader.source
+            source = self._reader(None, part).source
         source.lines, source.bytes = joined.lines, offset
         source.recognised, source.unknown = joined.recognised, joined.unknown
-        return True
+        return joined
+
+    def _number(self, joined: ranges.Joined) -> None:
+        """Note the lines of each file, as far as they have been counted."""
+        first = 0
+        for part in self._parts:
+            part.first, part.lines = first, joined.by_file[part.file.path]
+            first += part.lines
 
     def _selected(
         self, part: _Part, stream: BinaryIO, report: Callable[[int], None] | None
