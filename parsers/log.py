@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import tzinfo
 from functools import partial
+from pathlib import Path
 
 import orjson
 
@@ -17,7 +18,7 @@ from sglang_lifecycle.parsers.outside import Outside
 from sglang_lifecycle.parsers.patterns import Pattern, table
 from sglang_lifecycle.parsers.prefix import Head, Prefix, zone
 from sglang_lifecycle.parsers.strangers import Strangers
-from sglang_lifecycle.parsers.streams import Log
+from sglang_lifecycle.parsers.streams import Choose, Log
 
 Progress = Callable[[int, int], None]
 
@@ -64,6 +65,16 @@ class _Reader:
         self._close_tail()
         clock.settle(self.facts)
         return self.facts
+
+    def twin(self, choose: Choose) -> _Reader:
+        """A reader in the same state with copies of the facts that `choose` picks: finishing it leaves this one be."""
+        twin = _Reader(self.source.copy(), self.prefix)
+        chosen = choose(self.facts)
+        twin.facts = [fact.copy() for fact in chosen]
+        if self._tail is not None and chosen and chosen[-1] is self._tail[0]:
+            twin._tail = twin.facts[-1], list(self._tail[1])
+        twin._raw = self._raw
+        return twin
 
     def forget(self, keep: frozenset[int]) -> None:
         """Let go of all facts but those whose identity is in `keep`; the newest may still be added to and stays."""
@@ -262,6 +273,10 @@ class _Reader:
         return fact
 
 
+def _all(found: Sequence[Fact]) -> Sequence[Fact]:
+    return found
+
+
 def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | None = None) -> Evidence:
     """Read files, folders, URLs and `-` (standard input) into evidence.
 
@@ -269,34 +284,71 @@ def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | No
     tell, else UTC. `progress` is called with the bytes read and the bytes in all. A path that can't be read is named
     in `Evidence.failed`, everything else is used. Raises `UnknownZone`.
     """
-    given = zone(tz) if tz is not None else None
-    evidence = Evidence()
-    inputs = expand(paths, evidence.failed, progress)
-    total = sum(one.size for one in inputs)
-    done = 0
-    for one in inputs:
-        if one.files[0].exhibit:
-            source, found = exhibits.read(one.name, one.files[0].path)
-            views.remember(one.name, views.View(one.files[0].path, one.size), None)
-            evidence.sources.append(source)
-            evidence.facts.extend(found)
+    reading = Reading(tz)
+    reading.read(paths, progress)
+    return reading.evidence()
+
+
+class Reading:
+    """Inputs that can be looked at while they are read, and read on where they have `growing` logs.
+
+    `tz` is as `read` has it. Raises `UnknownZone`.
+    """
+
+    def __init__(self, tz: str | None = None, growing: bool = False) -> None:
+        self._tz, self._growing = zone(tz) if tz is not None else None, growing
+        self._failed: list[str] = []
+        self._ended: list[Log | tuple[Source, list[Fact]]] = []
+
+    def read(self, paths: Sequence[str], progress: Progress | None = None) -> None:
+        """Read it all; `progress` is called with the bytes read and the bytes in all."""
+        inputs = expand(paths, self._failed, progress)
+        total = sum(one.size for one in inputs)
+        done = 0
+        for one in inputs:
+            if one.files[0].exhibit:
+                self._ended.append(exhibits.read(one.name, one.files[0].path))
+                views.remember(one.name, views.View(one.files[0].path, one.size), None)
+                done += one.size
+                continue
+            log = Log(one, self._tz, reader, self._growing)
+            self._ended.append(log)
+            try:
+                log.read(partial(_report, progress, done, total) if progress is not None else None)
+            except OSError as error:
+                log.warnings.append(f"{one.name}: cannot be read: {error.strerror or error}")
+                if any(file.named for file in one.files):
+                    self._failed.append(log.warnings[-1])
+            if not self._growing:
+                self._ended[-1:] = log.finish()
             done += one.size
-            continue
-        log = Log(one, given, reader)
-        try:
-            log.read(partial(_report, progress, done, total) if progress is not None else None)
-        except OSError as error:
-            log.warnings.append(f"{one.name}: cannot be read: {error.strerror or error}")
-            if any(file.named for file in one.files):
-                evidence.failed.append(log.warnings[-1])
-        done += one.size
-        for source, found in log.finish():
-            evidence.sources.append(source)
-            evidence.facts.extend(found)
-    fold(evidence)
-    if progress is not None:
-        progress(total, total)
-    return evidence
+        if progress is not None:
+            progress(total, total)
+
+    def more(self, paths: Collection[Path]) -> bool:
+        """Read on in logs that have grown; returns False if one of them can't be. Raises OSError."""
+        grown = [log for log in self._ended if isinstance(log, Log) and log.path in paths]
+        return len(grown) == len(paths) and all(log.more() for log in grown)
+
+    def evidence(self) -> Evidence:
+        """All that was read, once there is nothing more to read."""
+        return self._evidence(Log.finish, _all)
+
+    def so_far(self, choose: Choose = _all) -> Evidence:
+        """What was read up to here, in copies; `choose` picks the facts of each stream. What is said may still change.
+
+        It may be called from within `progress`.
+        """
+        return self._evidence(lambda log: log.so_far(choose), choose)
+
+    def _evidence(self, finish: Callable[[Log], Iterable[tuple[Source, list[Fact]]]], choose: Choose) -> Evidence:
+        evidence = Evidence(failed=list(self._failed))
+        for one in self._ended:
+            for source, found in finish(one) if isinstance(one, Log) else [(one[0], choose(one[1]))]:
+                evidence.sources.append(source)
+                evidence.facts.extend(found)
+        fold(evidence)
+        return evidence
 
 
 def reader(source: Source, zone_of_log: tzinfo) -> Outside:

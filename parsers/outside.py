@@ -14,7 +14,7 @@ from sglang_lifecycle.parsers import gateway
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
 from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.prefix import Prefix
-from sglang_lifecycle.parsers.streams import Reader
+from sglang_lifecycle.parsers.streams import Choose, Reader
 
 
 class _Notice(NamedTuple):
@@ -66,6 +66,9 @@ class Records(Reader, Protocol):
 
     facts: list[Fact]
 
+    def twin(self, choose: Choose) -> Records:
+        """A reader that can be finished in this one's stead."""
+
     def forget(self, keep: frozenset[int]) -> None:
         """Let go of all facts but those whose identity is in `keep`."""
 
@@ -87,6 +90,12 @@ class Outside:
         """The facts of the stream."""
         own = self._inner.finish()
         return self._found + own
+
+    def twin(self, choose: Choose) -> Outside:
+        """A reader of the facts that `choose` picks, copied; it can be finished in this one's stead."""
+        twin = Outside(self._inner.twin(choose), self._prefix)
+        twin._found = [fact.copy() for fact in choose(self._found)]
+        return twin
 
     @property
     def facts(self) -> list[Fact]:
