@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,10 +15,13 @@ from sglang_lifecycle.cli.output import progress
 from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine
     from sglang_lifecycle.parsers.envelopes import Envelope
     from sglang_lifecycle.parsers.evidence import Evidence
+    from sglang_lifecycle.parsers.streams import Choose
 
 EXCERPT = 400
 """Characters of a line's excerpt in JSON."""
@@ -66,16 +69,9 @@ class Request:
 
     def evidence(self, report: Callable[[int, int], None] | None = None) -> Evidence:
         """Read the inputs without a word; `report` is called with the bytes read and the bytes in all."""
-        from sglang_lifecycle.parsers import envelopes, store
-        from sglang_lifecycle.parsers.log import read
-
-        envelopes.tell(self.envelopes)
-        stores = [path for path in self.paths if store.is_store(path)]
-        logs = [path for path in self.paths if path not in stores]
-        parts = [_stored(path) for path in stores]
-        if logs:
-            parts.append(read(logs, tz=self.zone, progress=report))
-        return parts[0] if len(parts) == 1 else store.merge(parts)
+        inputs = Inputs(self)
+        inputs.read(report)
+        return inputs.evidence()
 
     def incident(self, evidence: Evidence) -> Incident:
         """The evidence to judge, with what the user knows better than the logs."""
@@ -106,6 +102,41 @@ class Request:
         if since is not None and until is not None and since > until:
             raise UsageError(f"--since ({self.clock.full(since)}) is later than --until ({self.clock.full(until)})")
         return Window(since, until)
+
+
+class Inputs:
+    """The inputs of a question: stores, and logs that can be looked at while they are read and read on as they grow."""
+
+    def __init__(self, question: Request, growing: bool = False) -> None:
+        from sglang_lifecycle.parsers import envelopes, store
+        from sglang_lifecycle.parsers.log import Reading
+
+        envelopes.tell(question.envelopes)
+        stores = [path for path in question.paths if store.is_store(path)]
+        self._logs = [path for path in question.paths if path not in stores]
+        self._stored = [_stored(path) for path in stores]
+        self._reading = Reading(question.zone, growing)
+
+    def read(self, report: Callable[[int, int], None] | None = None) -> None:
+        """Read it all; `report` is called with the bytes read and the bytes in all, and may call `so_far`."""
+        self._reading.read(self._logs, report)
+
+    def more(self, grown: Collection[Path]) -> bool:
+        """Read on in files that have grown; returns False where that can't be. Raises OSError."""
+        return self._reading.more(grown)
+
+    def evidence(self) -> Evidence:
+        """All that they say, once there is nothing more to read."""
+        return self._with_stores(self._reading.evidence())
+
+    def so_far(self, choose: Choose | None = None) -> Evidence:
+        """What they said up to now, in copies; `choose` picks the facts of each stream."""
+        return self._with_stores(self._reading.so_far(choose) if choose else self._reading.so_far())
+
+    def _with_stores(self, evidence: Evidence) -> Evidence:
+        from sglang_lifecycle.parsers import store
+
+        return store.merge([*self._stored, evidence]) if self._stored else evidence
 
 
 def complain(evidence: Evidence) -> None:
