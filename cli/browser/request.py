@@ -20,7 +20,7 @@ from sglang_lifecycle.cli.screen import MARGIN, ROWS, screen
 from sglang_lifecycle.cli.text import clean, shorten
 from sglang_lifecycle.cli.times import Clock
 
-_REMARK = "The logs are still being read: this is what they say so far, and it may change."
+_REMARK = "So far: the logs are still being read, and this may change."
 
 
 class RequestPage(ReadingPage):

@@ -244,7 +244,7 @@ def test_a_request_opened_meanwhile_is_provisional_until_the_logs_are_read(
         held.go = threading.Event()
         await until(pilot, lambda: answered.is_set())
         assert app.screen is not app.requests
-        await until(pilot, lambda: "it may change" in drive.text(app))
+        await until(pilot, lambda: "this may change" in drive.text(app))
         assert f"Request {opened[0]}" in drive.text(app)
         held.go.set()
         await drive.settle(pilot)
