@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,8 @@ class Loading:
     def _judge(self, everything: bool) -> None:
         evidence = self._inputs.so_far() if self._follow else self._inputs.evidence()
         incident, window = self._question.incident(evidence), self._question.window(evidence)
+        if not self._follow:
+            _spare()
         self._take(Ready(incident, load(evidence)))
         rids = _rids(incident) if everything else list(self._unsettled(incident))
         rows: list[Row] = []
@@ -154,6 +157,7 @@ class _Looks:
         elif monotonic() >= self._due:
             began = monotonic()
             self._look()
+            _spare()
             self._due = monotonic() + IDLE * (monotonic() - began)
 
     def _look(self) -> None:
@@ -176,6 +180,12 @@ class _Looks:
     def _answer(self, rid: str) -> None:
         incident = self._question.incident(self._inputs.so_far(lambda facts: _around(facts, rid, self._window)))
         self._take(Answer(explain(incident, rid), _session(incident, rid)))
+
+
+def _spare() -> None:
+    """Spare the garbage collection what stays: a pass through millions of facts would hold up the keyboard."""
+    gc.collect()  # what the look leaves behind, so that it doesn't stay too
+    gc.freeze()
 
 
 def _newest(facts: Sequence[Fact], number: int) -> Sequence[Fact]:
