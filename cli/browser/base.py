@@ -107,6 +107,7 @@ class Dialog(ModalScreen[None]):
     DEFAULT_CSS = """
     Dialog { align: center middle; background: $background 60%;
         #box { width: 72; max-width: 100%; height: auto; max-height: 90%; padding: 1 2; background: $surface;
+            scrollbar-size-vertical: 1;
             border: round $primary; border-title-color: $text; }
     }
     """

@@ -138,10 +138,10 @@ class RequestsPage(Page):
         text = Text(f"{self.view.requests:,}", style="bold")
         text.append(f" {self._of}", style="not bold")
         if self.asked.filters:
-            text.append(", filtered", style="italic")
+            text.append(", filtered", style="not bold italic")
         by = "descending" if self.order.descending else "ascending"
         names = {column.key: column.head for column in self.grid.model.columns}
-        text.append(f"  ·  by {names[self.order.column]}, {by}", style="dim")
+        text.append(f"  ·  by {names[self.order.column]}, {by}", style="not bold dim")
         self.say(text)
 
     @property
