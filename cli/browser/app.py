@@ -30,7 +30,7 @@ from sglang_lifecycle.cli.browser.time import TimePage
 from sglang_lifecycle.cli.inputs import Request
 from sglang_lifecycle.cli.text import clean, shorten
 
-LOOK, IDLE = 1.0, 4.0
+LOOK, IDLE = 1.0, 2.0
 """Seconds between two looks at whether the logs have grown, at least; and how many times as long as what came of it."""
 
 
@@ -71,21 +71,21 @@ class Browser(App[None]):
     def on_mount(self) -> None:
         """Open the list, and begin to read."""
         self.push_screen(self.requests)
-        self._start(self._loading.read)
+        self._start(self._loading.read, rest=0.0)
         if self._follow:
             self.set_interval(LOOK, self._look)
 
-    def _start(self, work: Callable[[], None]) -> None:
+    def _start(self, work: Callable[[], None], rest: float = IDLE) -> None:
         if self._follow:
             self._files = files(self.question.paths)
-        self.run_worker(lambda: self._work(work), thread=True, exit_on_error=False)
+        self.run_worker(lambda: self._work(work, rest), thread=True, exit_on_error=False)
 
-    def _work(self, work: Callable[[], None]) -> None:
+    def _work(self, work: Callable[[], None], rest: float) -> None:
         """What the thread does."""
         began = monotonic()
         try:
             work()
-            self.call_from_thread(self._done, began)
+            self.call_from_thread(self._done, rest * (monotonic() - began))
         except _Stopped:
             pass
         except Exception as problem:
@@ -134,10 +134,10 @@ class Browser(App[None]):
         if self._wish is not None:
             self.open_request(*self._wish)
 
-    def _done(self, began: float) -> None:
+    def _done(self, rest: float) -> None:
         self.doing = "following" if self._follow else ""
         self.rows.settle(replacing=self._follow)
-        self._due = monotonic() + IDLE * (monotonic() - began)
+        self._due = monotonic() + rest
         self._tell()
         self.requests.update()
 

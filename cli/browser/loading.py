@@ -127,10 +127,13 @@ class Loading:
 
     def _unsettled(self, incident: Incident) -> Iterator[str]:
         """Whose verdict may be new or different: what was said of one stands once it has been silent for a while."""
-        since = self._newest - SETTLE
         for rid, peers in incident.by_rid.items():
-            if rid not in incident.batches and (rid not in self._settled or any(heard(a) >= since for _, a in peers)):
+            if rid not in incident.batches and (rid not in self._settled or any(self._lately(a) for _, a in peers)):
                 yield rid
+
+    def _lately(self, attempt: Attempt) -> bool:
+        """Whether something new was said of it, or may be its cause."""
+        return heard(attempt) >= self._newest - (0.0 if _went_well(attempt) else SETTLE)
 
 
 class _Looks:

@@ -285,7 +285,6 @@ ABORTED = (
 def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A log with three requests in flight, which is looked at often."""
     monkeypatch.setattr(app_module, "LOOK", 0.05)
-    monkeypatch.setattr(app_module, "IDLE", 0)
     log = tmp_path / "server.log"
     append(log, *(RECEIVE.format(1, rid) for rid in ("first", "second", "third")))
     return log
