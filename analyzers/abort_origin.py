@@ -267,7 +267,7 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
 
 
 def _others(others: Sequence[Attempt]) -> str:
-    return f"{len(others)} requests in flight" if len(others) > 1 else "another request in flight"
+    return f"{len(others)} other requests seen in flight" if len(others) > 1 else "another request in flight"
 
 
 def _calls(calls: Sequence[Call]) -> str:

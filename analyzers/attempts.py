@@ -33,6 +33,9 @@ class Attempt:
     errors: list[Fact] = field(default_factory=list)
     """API errors without a rid that are read as this attempt's, by their place."""
     access: Fact | None = None
+    """The line of its HTTP response, by its place: which of several alike it is may be a guess."""
+    access_alone: bool = False
+    """Whether no other request waited for a response, so that the line, and the peer in it, is its own."""
     overwritten: bool = False
     """A second `Receive` of the same rid came while this one was open."""
     refused_twin: bool = False
@@ -42,6 +45,11 @@ class Attempt:
     def of(self, *events: Event) -> list[Fact]:
         """Its facts of some kinds."""
         return [f for f in self.facts if f.event in events]
+
+    @property
+    def peer(self) -> str | None:
+        """The HTTP peer, where no other request can have been meant."""
+        return self.access.detail.get("peer") if self.access is not None and self.access_alone else None
 
     @property
     def stream(self) -> bool | None:

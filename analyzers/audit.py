@@ -8,9 +8,10 @@ from datetime import datetime
 from math import inf
 
 from sglang_lifecycle.analyzers import deaths
-from sglang_lifecycle.analyzers.explain import evidence_line, explain, timestamp
+from sglang_lifecycle.analyzers.catalogue import cause
+from sglang_lifecycle.analyzers.explain import confirm, decide, evidence_line, times, timestamp
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.verdict import Audit, InputReport, RequestRow, ServerEvent, Totals, Verdict
+from sglang_lifecycle.analyzers.verdict import Audit, Candidate, InputReport, RequestRow, ServerEvent, Totals
 
 
 def audit(incident: Incident, since: float | None = None, until: float | None = None) -> Audit:
@@ -19,10 +20,10 @@ def audit(incident: Incident, since: float | None = None, until: float | None = 
     The bounds limit what is reported, not what is looked at.
     """
     rows = []
-    for rid, peers in incident.by_rid.items():
-        row = _row(explain(incident, rid), peers[-1][1].session_id)
-        if _inside(row, since, until):
-            rows.append(row)
+    for rid in incident.by_rid:
+        found = row(incident, rid)
+        if _inside(found, since, until):
+            rows.append(found)
     rows.sort(key=lambda r: (r.times.received or r.times.ended or "", r.rid))
     return Audit(
         inputs=inputs(incident),
@@ -63,22 +64,29 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _row(verdict: Verdict, session_id: str | None) -> RequestRow:
+def row(incident: Incident, rid: str, since: float | None = None, until: float | None = None) -> RequestRow:
+    """The summary of the verdict that `explain` gives on a rid that the logs name, without the rest of it."""
+    decided = decide(incident, rid, since, until)
+    assert decided is not None
+    scene, attempt, finding = decided[0]
+    confirm(scene, attempt, finding)
+    entry = cause(finding.cause)
+    linked = finding.status == "interrupted" or finding.chain
     return RequestRow(
-        rid=verdict.rid,
-        status=verdict.status,
-        cause=verdict.cause,
-        candidates=verdict.candidates,
-        confidence=verdict.confidence,
-        layer=verdict.layer,
-        stage=verdict.stage,
-        actor=verdict.actor,
-        effects=verdict.effects,
-        synthetic=verdict.synthetic,
-        members=verdict.members,
-        session_id=session_id,
-        times=verdict.times,
-        chain=[link.cause for link in verdict.chain],
+        rid=rid,
+        status=finding.status,  # type: ignore[arg-type]
+        cause=finding.cause,
+        candidates=[Candidate(cause=name, would_decide=what) for name, what in finding.candidates],
+        confidence=finding.confidence,
+        layer=entry.layer,
+        stage=finding.stage,
+        actor=finding.actor or entry.actor,
+        effects=finding.effects,
+        synthetic=attempt.synthetic,
+        members=incident.batches.get(rid, []),
+        session_id=incident.by_rid[rid][-1][1].session_id,
+        times=times(scene, attempt, finding),
+        chain=[finding.cause, *(link.cause for link in finding.chain)] if linked else [],
     )
 
 

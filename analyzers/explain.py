@@ -20,6 +20,7 @@ from sglang_lifecycle.analyzers.verdict import (
     EvidenceLine,
     KnownFault,
     Link,
+    Replay,
     RuledOut,
     Step,
     Times,
@@ -47,19 +48,35 @@ def explain(incident: Incident, rid: str, since: float | None = None, until: flo
 
     `since` and `until` (UTC epoch seconds) bound the attempts that are asked about, where any lies inside.
     """
-    peers = list(incident.peers(rid))
-    if not peers:
+    found = decide(incident, rid, since, until)
+    if found is None:
         return _not_found(rid)
-    peers = [p for p in peers if _overlaps(*p, since, until)] or peers
-    judged = [(scene, attempt, judge(scene, attempt)) for scene, attempt in peers]
-    interrupted = [j for j in judged if j[2].status == "interrupted"]
-    scene, attempt, finding = (interrupted or judged)[-1]
-    verdict = _verdict(scene, attempt, finding)
+    one, judged = found
+    verdict = _verdict(*one)
     if rid in incident.batches:
         verdict.rid, verdict.members = rid, incident.batches[rid]
     if len(judged) > 1:
-        verdict.attempts = [_summary(*one) for one in judged]
+        verdict.attempts = [_summary(*each) for each in judged]
     return verdict
+
+
+Judged = tuple[Scene, Attempt, Finding]
+
+
+def decide(
+    incident: Incident, rid: str, since: float | None = None, until: float | None = None
+) -> tuple[Judged, list[Judged]] | None:
+    """What ended a rid's attempts: the one that a verdict is about, and all; None where no line names the rid.
+
+    `since` and `until` are as for `explain`.
+    """
+    peers = list(incident.peers(rid))
+    if not peers:
+        return None
+    peers = [p for p in peers if _overlaps(*p, since, until)] or peers
+    judged = [(scene, attempt, judge(scene, attempt)) for scene, attempt in peers]
+    interrupted = [j for j in judged if j[2].status == "interrupted"]
+    return (interrupted or judged)[-1], judged
 
 
 def _overlaps(scene: Scene, attempt: Attempt, since: float | None, until: float | None) -> bool:
@@ -131,11 +148,10 @@ def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
     lines = _Lines()
     entry = catalogue_entry(finding.cause)
     proximate = lines.add(finding.evidence)
+    replay = confirm(scene, attempt, finding)
     steps = _steps(scene, attempt, finding, lines, proximate)
-    replay = replaying.compare(scene, attempt, finding)  # may lower the confidence
     chain = [Link(cause=finding.cause, rid=attempt.rid, summary=finding.summary, evidence=proximate)]
     chain += [Link(cause=c.cause, rid=c.rid, summary=c.summary, evidence=lines.add(c.evidence)) for c in finding.chain]
-    waited, ran = time_stats.durations(scene, attempt)
     return Verdict(
         rid=attempt.rid,
         status=finding.status,  # type: ignore[arg-type]
@@ -160,16 +176,28 @@ def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
         known_faults=_known_faults(scene, finding),
         advice=list(entry.advice),
         client=_client(attempt, finding, entry.client_sees),
-        times=Times(
-            received=timestamp(attempt.received_at),
-            ended=timestamp(attempt.ended_at or _last_seen(finding, attempt)),
-            waited_s=_rounded(waited),
-            ran_s=_rounded(ran),
-            prompt_tokens=attempt.finish.prompt_tokens if attempt.finish is not None else None,
-            completion_tokens=attempt.completion_tokens,
-        ),
+        times=times(scene, attempt, finding),
         replay=replay,
         evidence=lines.lines,
+    )
+
+
+def confirm(scene: Scene, attempt: Attempt, finding: Finding) -> Replay | None:
+    """Hold a finding against the durations and the reference scheduler, which may lower its confidence."""
+    time_stats.check(scene, attempt, finding)
+    return replaying.compare(scene, attempt, finding)
+
+
+def times(scene: Scene, attempt: Attempt, finding: Finding) -> Times:
+    """When an attempt came and ended, how long it took, how many tokens it had."""
+    waited, ran = time_stats.durations(scene, attempt)
+    return Times(
+        received=timestamp(attempt.received_at),
+        ended=timestamp(attempt.ended_at or _last_seen(finding, attempt)),
+        waited_s=_rounded(waited),
+        ran_s=_rounded(ran),
+        prompt_tokens=attempt.finish.prompt_tokens if attempt.finish is not None else None,
+        completion_tokens=attempt.completion_tokens,
     )
 
 
@@ -214,7 +242,7 @@ def _client(attempt: Attempt, finding: Finding, sees: str) -> Client:
     return Client(
         http_status=status,
         saw=finding.client_saw or (sees if finding.status == "interrupted" and status is None else None),
-        peer=access.detail.get("peer") if access is not None else None,
+        peer=attempt.peer,
     )
 
 
@@ -282,4 +310,4 @@ def _summary(scene: Scene, attempt: Attempt, finding: Finding) -> AttemptSummary
     )
 
 
-__all__ = ["Cause", "evidence_line", "explain", "judge", "timestamp"]
+__all__ = ["Cause", "confirm", "decide", "evidence_line", "explain", "judge", "times", "timestamp"]

@@ -126,6 +126,11 @@ class _Matcher:
         if attempt is not None and "exception" in fact.detail:
             attempt.errors.append(fact)
 
+    @staticmethod
+    def _alone(waiting: deque[tuple[int, Attempt]], order: int) -> bool:
+        """Whether the oldest that waits for a response is the only one that can, so that the line is its own."""
+        return len(waiting) == 1 and order - waiting[0][0] <= _STATUS_WINDOW
+
     def _response(self, order: int, fact: Fact) -> None:
         status = int(fact.detail["http_status"])
         while self.refused and order - self.refused[0][0] > _STATUS_WINDOW:
@@ -139,11 +144,14 @@ class _Matcher:
         for index, (_, attempt) in enumerate(self.answered):
             ended = attempt.finish.status_code if attempt.finish is not None else None
             if (ended if ended in (400, 500, 503) else None) == wanted:
+                attempt.access_alone = self._alone(self.answered, order)
                 del self.answered[index]
                 attempt.access = fact
                 return
         if status == 200 and self.streams:
-            self.streams.popleft()[1].access = fact
+            alone = self._alone(self.streams, order)
+            attempt = self.streams.popleft()[1]
+            attempt.access, attempt.access_alone = fact, alone
             return
         silent = self._newest_silent(fact) if status >= 400 else None
         native = str(fact.detail["path"]).startswith("/generate")

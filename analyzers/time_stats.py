@@ -38,8 +38,17 @@ def _believable(seconds: float | None) -> float | None:
     return seconds if seconds is not None and 0 <= seconds < _ABSURD else None
 
 
+def check(scene: Scene, attempt: Attempt, finding: Finding) -> None:
+    """Note in `finding` what the durations and counts speak against."""
+    finish = attempt.finish
+    known = (*durations(scene, attempt), finish.completion_tokens if finish is not None else None)
+    if any(each is not None for each in known):
+        for doubt in _doubts(scene, attempt, finding):
+            finding.doubt(doubt)
+
+
 def describe(scene: Scene, attempt: Attempt, finding: Finding) -> tuple[str, list[Fact]]:
-    """The finding of step 5, and its lines; notes in `finding` what does not fit."""
+    """The finding of step 5, and its lines."""
     waited, ran = durations(scene, attempt)
     finish = attempt.finish
     parts = []
@@ -53,8 +62,6 @@ def describe(scene: Scene, attempt: Attempt, finding: Finding) -> tuple[str, lis
     lines = [f for f in (finish, *stats[:1]) if f is not None]
     if not parts:
         return "no durations in these logs", lines
-    for doubt in _doubts(scene, attempt, finding):
-        finding.doubt(doubt)
     fits = "they do not fit" if finding.contradictions else "they fit the stage"
     return f"{', '.join(parts)}; {fits}", lines
 

@@ -78,9 +78,8 @@ def command(
     from sglang_lifecycle.analyzers.explain import explain
     from sglang_lifecycle.analyzers.identities import at_gateway, identify
 
-    evidence = question.read()
+    evidence, incident = question.about(asked)
     window = question.window(evidence)
-    incident = question.incident(evidence)
     verdicts = []
     for text in asked:
         matched = identify(incident, text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine
     from sglang_lifecycle.parsers.envelopes import Envelope
     from sglang_lifecycle.parsers.evidence import Evidence
-    from sglang_lifecycle.parsers.streams import Choose
+    from sglang_lifecycle.parsers.outside import Choose
 
 EXCERPT = 400
 """Characters of a line's excerpt in JSON."""
@@ -67,11 +67,31 @@ class Request:
         complain(evidence)
         return evidence
 
-    def evidence(self, report: Callable[[int, int], None] | None = None) -> Evidence:
-        """Read the inputs without a word; `report` is called with the bytes read and the bytes in all."""
-        inputs = Inputs(self)
+    def evidence(self, report: Callable[[int, int], None] | None = None, about: Sequence[str] = ()) -> Evidence:
+        """Read the inputs without a word; `report` is called with the bytes read and the bytes in all.
+
+        Of large logs only what may have to do with the ids in `about`, where there are any.
+        """
+        inputs = Inputs(self, about)
         inputs.read(report)
         return inputs.evidence()
+
+    def about(self, ids: Sequence[str]) -> tuple[Evidence, Incident]:
+        """Read what the fate of a few requests rests on: a part of large logs where that is enough, else all."""
+        from sglang_lifecycle.analyzers import partial
+
+        with progress("reading") as report:
+            wanted = list(ids) if all(map(partial.searchable, ids)) else []
+            evidence = self.evidence(report, wanted)
+            incident = self.incident(evidence)
+            if evidence.partial and (more := partial.related(incident, ids)):
+                evidence = self.evidence(report, [*wanted, *sorted(more)])
+                incident = self.incident(evidence)
+            if evidence.partial and not partial.enough(incident, ids):
+                evidence = self.evidence(report)
+                incident = self.incident(evidence)
+        complain(evidence)
+        return evidence, incident
 
     def incident(self, evidence: Evidence) -> Incident:
         """The evidence to judge, with what the user knows better than the logs."""
@@ -107,7 +127,7 @@ class Request:
 class Inputs:
     """The inputs of a question: stores, and logs that can be looked at while they are read and read on as they grow."""
 
-    def __init__(self, question: Request, growing: bool = False) -> None:
+    def __init__(self, question: Request, about: Sequence[str] = (), growing: bool = False) -> None:
         from sglang_lifecycle.parsers import envelopes, store
         from sglang_lifecycle.parsers.log import Reading
 
@@ -115,7 +135,7 @@ class Inputs:
         stores = [path for path in question.paths if store.is_store(path)]
         self._logs = [path for path in question.paths if path not in stores]
         self._stored = [_stored(path) for path in stores]
-        self._reading = Reading(question.zone, growing)
+        self._reading = Reading(question.zone, about, growing)
 
     def read(self, report: Callable[[int, int], None] | None = None) -> None:
         """Read it all; `report` is called with the bytes read and the bytes in all, and may call `so_far`."""

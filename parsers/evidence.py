@@ -171,3 +171,5 @@ class Evidence:
     sources: list[Source] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     """One line for each path named by the user that could not be read."""
+    partial: bool = False
+    """Whether lines were left out that had nothing to do with what was asked about."""

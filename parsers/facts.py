@@ -191,9 +191,12 @@ def _note_exception(fact: Fact, exception: str, tail: list[str]) -> None:
         fact.detail["failed"], fact.event, fact.pattern, fact.tainted = found[0].id, event, pattern, tainted
 
 
+_KINDS = {str(event): event for event in Event}
+
+
 def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:
     """The facts of a request-log record: one, or one for each rid of a batch."""
-    fact.event = Event(record.event)
+    fact.event = _KINDS[record.event]
     fact.pattern = "reqlog.json" if record.timestamp else "reqlog.text"
     fact.tainted = fact.tainted or record.trailing
     if record.timestamp:
@@ -206,7 +209,9 @@ def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:
     sampling = obj.get("sampling_params")
     sampling = sampling[0] if isinstance(sampling, list) and sampling else sampling
     if isinstance(sampling, dict):
-        detail.update({k: sampling[k] for k in ("n", "max_new_tokens") if isinstance(sampling.get(k), int)})
+        for name in ("n", "max_new_tokens"):
+            if isinstance(sampling.get(name), int):
+                detail[name] = sampling[name]
         if "stop" in sampling:
             detail["stop_nan"] = sampling["stop"]
         detail["grammar"] = bool(sampling.keys() & {"json_schema", "regex", "ebnf", "structural_tag"})
@@ -222,7 +227,8 @@ def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:
         fact.room = obj["bootstrap_room"]
     if isinstance(obj.get("http_worker_ipc"), str):
         detail["worker"] = True
-    detail.update(gateway.outer_ids(obj.get("headers"), obj.get("external_trace_header")))
+    if obj.get("headers") or obj.get("external_trace_header"):
+        detail.update(gateway.outer_ids(obj.get("headers"), obj.get("external_trace_header")))
     if record.cut:
         detail["cut"] = True
     detail["fields"] = record.fields

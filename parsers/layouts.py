@@ -3,14 +3,14 @@
 A record is `Class(name=value, …), headers={…}, out={'text': …, 'meta_info': {…}}`. `scan` finds every value, walking
 the record once, quote-aware. Thousands of records differ only in a few values, so a scanned record is remembered as a
 template: the constant text between the values that vary. The next record is held against it with comparisons of whole
-chunks; only the values in between are walked, each to its balanced end, so a template finds exactly what `scan` would,
-or nothing.
+chunks; only the values in between are stepped over, each to its balanced end and to no other, so a template finds
+exactly what `scan` would, or nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,10 +19,21 @@ from sglang_lifecycle.parsers import literals
 _CLASS = re.compile(r"\w+ReqInput\(")
 _CONSTANT = frozenset({"None", "True", "False", "[]", "{}"})
 _SCALAR = re.compile(r"[^,'\"\[\](){}]+")
-_FLAT = re.compile(
-    r"""[\[{(](?:[^\[\](){}'"]++|'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+[\]})]""", re.DOTALL
-)  # a bracket that holds no other
+_STRINGS = "|".join(string.pattern for string in literals.STRING.values())
+
+
+def _bracket(inner: str) -> str:
+    return rf"""[\[{{(](?:[^\[\](){{}}'"]++|{inner})*+[\]}})]"""
+
+
+_TWO = _bracket("|".join((_STRINGS, _bracket(_STRINGS))))
+_ANY = re.compile(f"(?>{_STRINGS}|{_bracket('|'.join((_STRINGS, _TWO)))}|{_SCALAR.pattern})", re.DOTALL)
 _CUT = " ... "  # between the head and the tail of a value that the level shortens
+_VALUE = rf"{_ANY.pattern}(?: \.\.\. {_ANY.pattern})*+"
+_NESTING = ("'", '"', "[", "{", "(")
+_LONG, _PAYLOAD = 48, 160  # characters from which on constant text is compared, and a value is walked, by themselves
+_PAYLOADS = frozenset({"text", "input_ids", "out.text", "out.output_ids"})
+_Match = Callable[[str, int], "re.Match[str] | None"]
 _KEPT = 12  # templates of one kind of record that are tried
 
 
@@ -36,12 +47,16 @@ class Value(NamedTuple):
 
 @dataclass(slots=True)
 class Layout:
-    """Every value of a record. `cut`: the record ends early. `end`: where its last balanced part ends."""
+    """The values of a record: every one, or of a known `template` those that are wanted and vary.
 
-    values: list[Value]
+    `cut`: the record ends early. `end`: where its last balanced part ends.
+    """
+
+    values: Sequence[tuple[str, int, int]]
     names: tuple[str, ...]
     end: int
     cut: bool = False
+    template: Template | None = None
 
 
 def scan(message: str, start: int) -> Layout:
@@ -97,40 +112,79 @@ def _part(message: str, name: str, bracket: int, values: list[Value]) -> int:
 
 
 class Template:
-    """The constant text of a record that was scanned, and the values in between."""
+    """The constant text of records of one layout, and the values in between.
 
-    __slots__ = ("_parts", "_tail", "names")
+    `varying` names the values of one word (`None`, `True`, `7`) that differ between its records; others of the kind are
+    taken for constant text. `settled` has those that are wanted, as they stand in the record that it was made from,
+    and `memo` is for whoever reads them, once.
+    """
 
-    def __init__(self, message: str, layout: Layout, wanted: Collection[str]) -> None:
-        self.names = layout.names
-        self._parts: list[tuple[str, str | None]] = []
+    __slots__ = ("_steps", "memo", "names", "settled", "texts", "varying")
+
+    def __init__(self, message: str, layout: Layout, wanted: Collection[str], varying: frozenset[str]) -> None:
+        self.names, self.varying = layout.names, varying
+        texts = {name: message[start:end] for name, start, end in layout.values}
+        self.texts = {name: text for name, text in texts.items() if _settled(name, text)}
+        self.settled = {name: text for name, text in self.texts.items() if name in wanted and name not in varying}
+        self.memo: object = None
+        self._steps: list[tuple[_Match | None, str, tuple[str, ...]]] = []
         position = 0
         for name, start, end in layout.values:
-            if name in wanted or not _settled(name, message[start:end]):
-                self._parts.append((message[position:start], name if name in wanted else None))
+            if name in varying or name not in self.texts:
+                self._constant(message[position:start])
+                self._value(name if name in wanted else "", end - start > _PAYLOAD or name in _PAYLOADS)
                 position = end
-        self._tail = message[position:]
+        self._constant(message[position:])
 
-    def find(self, message: str) -> list[Value] | None:
-        """The wanted values of a record of exactly this layout, else None."""
-        if not message.endswith(self._tail):
-            return None
-        values = []
+    def _constant(self, text: str) -> None:
+        """A step over constant text: a long one is compared as a whole, a short one becomes part of an expression."""
+        if len(text) > _LONG:
+            self._steps.append((None, text, ()))
+        else:
+            self._extend(re.escape(text), ())
+
+    def _value(self, name: str, payload: bool) -> None:
+        """A step over a value: one that may be long is walked, a short one becomes part of an expression."""
+        if payload:
+            self._steps.append((None, "", (name,)))
+        else:
+            self._extend(f"({_VALUE})" if name else _VALUE, (name,) if name else ())
+
+    def _extend(self, expression: str, names: tuple[str, ...]) -> None:
+        match, before, known = self._steps[-1] if self._steps else (None, "", ())
+        if match is None:
+            match, before, known = None, "", ()
+        else:
+            self._steps.pop()
+        expression = before + expression
+        self._steps.append((re.compile(expression, re.DOTALL).match, expression, known + names))
+
+    def find(self, message: str) -> list[tuple[str, int, int]] | None:
+        """The wanted values that vary, of a record of exactly this layout, each with its place; else None."""
+        values: list[tuple[str, int, int]] = []
         position = 0
-        for chunk, name in self._parts:
-            if not message.startswith(chunk, position):
-                return None
-            start = position + len(chunk)
-            position = _end(message, start)
-            if position < 0:
-                return None
-            if name is not None:
-                values.append(Value(name, start, position))
-        return values if len(message) - position == len(self._tail) else None
+        for match, text, names in self._steps:
+            if match is not None:
+                found = match(message, position)
+                if found is None:
+                    return None
+                values += [(name, *span) for name, span in zip(names, found.regs[1:], strict=True)]
+                position = found.end()
+            elif names:
+                start, position = position, _end(message, position)
+                if position < 0:
+                    return None
+                if names[0]:
+                    values.append((names[0], start, position))
+            else:
+                if not message.startswith(text, position):
+                    return None
+                position += len(text)
+        return values if position == len(message) else None
 
 
 def _settled(name: str, text: str) -> bool:
-    """Whether a value that nobody wants is taken for constant text: options of a request are, what it cost is not."""
+    """Whether a value may be constant text: a word that stands for an option is, what a request cost is not."""
     return text in _CONSTANT or ("." not in name and _SCALAR.fullmatch(text) is not None)
 
 
@@ -138,20 +192,24 @@ def _end(message: str, start: int) -> int:
     """Where the value that begins at `start` ends; -1 where only a scan can tell."""
     first = message[start : start + 1]
     if first in ("'", '"'):
-        match = literals.STRING[first].match(message, start)
-    elif first in ("[", "{", "("):
-        match = _FLAT.match(message, start)
-        if match is None:
-            try:
-                end = literals.split(message, start)[1]
-            except literals.Unbalanced:
-                return -1
-            return _end(message, end + len(_CUT)) if message.startswith(_CUT, end) else end
+        end = message.find(first, start + 1) + 1
+        if end and message.find("\\", start, end) >= 0:
+            string = literals.STRING[first].match(message, start)
+            end = string.end() if string is not None else 0
+    elif first == "[":
+        end = message.find("]", start) + 1
+        if end and any(message.find(other, start + 1, end) >= 0 for other in _NESTING):
+            end = _walked(message, start)
     else:
-        match = _SCALAR.match(message, start)
-    if match is None:
+        end = _walked(message, start)
+    if end <= 0:
         return -1
-    return _end(message, match.end() + len(_CUT)) if message.startswith(_CUT, match.end()) else match.end()
+    return _end(message, end + len(_CUT)) if message.startswith(_CUT, end) else end
+
+
+def _walked(message: str, start: int) -> int:
+    value = _ANY.match(message, start)
+    return value.end() if value is not None else -1
 
 
 class Templates:
@@ -162,16 +220,26 @@ class Templates:
         self._by_head: dict[str, list[Template]] = {}
 
     def layout(self, message: str, head: str, start: int) -> Layout:
-        """The layout of a record: of a known one the wanted values, of another one all."""
+        """The layout of a record: of a known one the wanted values that vary, of another one all."""
         known = self._by_head.setdefault(head, [])
         for index, template in enumerate(known):
             values = template.find(message)
             if values is not None:
                 if index:
                     known.insert(0, known.pop(index))
-                return Layout(values, template.names, len(message))
+                return Layout(values, template.names, len(message), template=template)
         layout = scan(message, start)
         if not layout.cut and layout.end == len(message):
-            known.insert(0, Template(message, layout, self.wanted))
-            del known[_KEPT:]
+            self._learn(known, message, layout)
         return layout
+
+    def _learn(self, known: list[Template], message: str, layout: Layout) -> None:
+        """Make a template of a record; one with the same names is the same, with more that varies."""
+        varying: frozenset[str] = frozenset()
+        alike = next((template for template in known if template.names == layout.names), None)
+        if alike is not None:
+            known.remove(alike)
+            texts = {name: message[start:end] for name, start, end in layout.values}
+            varying = alike.varying.union(name for name, text in alike.texts.items() if texts.get(name) != text)
+        known.insert(0, Template(message, layout, self.wanted, varying))
+        del known[_KEPT:]

@@ -2,332 +2,115 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+import gc
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
 from datetime import tzinfo
 from functools import partial
+from multiprocessing import get_context
+from os import cpu_count
 from pathlib import Path
 
-import orjson
-
-from sglang_lifecycle.parsers import clock, exhibits, facts, requestlog, views
+from sglang_lifecycle.parsers import exhibits, views
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
-from sglang_lifecycle.parsers.inputs import expand
-from sglang_lifecycle.parsers.lines import Line
-from sglang_lifecycle.parsers.outside import Outside
-from sglang_lifecycle.parsers.patterns import Pattern, table
-from sglang_lifecycle.parsers.prefix import Head, Prefix, zone
-from sglang_lifecycle.parsers.strangers import Strangers
-from sglang_lifecycle.parsers.streams import Choose, Log
+from sglang_lifecycle.parsers.inputs import Input, expand
+from sglang_lifecycle.parsers.outside import Choose, Outside
+from sglang_lifecycle.parsers.prefix import Prefix, zone
+from sglang_lifecycle.parsers.records import RecordReader
+from sglang_lifecycle.parsers.streams import Log
 
 Progress = Callable[[int, int], None]
 
-_RAW_LINES, _RAW_BYTES = 4096, 1 << 20  # how far a record with raw user text may reach before its end is given up
-_TAIL_LINES = 400  # lines of a traceback or dump that are looked at
-_OPEN_LINES = 20  # records after an open-ended text that are tainted at most
-_UNESCAPED = tuple(
-    f'{verb}: obj={kind}ReqInput(text="' for verb in ("Receive", "Finish") for kind in ("Generate", "Embedding")
-)
-_JSON_HEADS = ('{"request_parameters"',)
+_TOGETHER = 96 << 20  # bytes of a log from which on processes are started for it
 
 
-class _Reader:
-    """Assembles the records of one source and turns them into facts."""
+def read(
+    paths: Sequence[str],
+    *,
+    tz: str | None = None,
+    progress: Progress | None = None,
+    about: Sequence[str] = (),
+    pool: Executor | None = None,
+) -> Evidence:
+    """Read files, folders, URLs and `-` (standard input) into evidence.
 
-    def __init__(self, source: Source, prefix: Prefix) -> None:
-        self.source = source
-        self.prefix = prefix
-        self.table = table()
-        self.facts: list[Fact] = []
-        self._tail: tuple[Fact, list[str]] | None = None
-        self._raw: tuple[Pattern, Head, list[Line]] | None = None
-        self._echo = 0  # continuation lines of a multi-line text that is known already and now repeated
-        self._texts: deque[str] = deque(maxlen=64)  # multi-line messages seen lately
-        self._tainting = 0
-        self._raw_ended: dict[Pattern, int] = {}  # where in `facts` each pattern with raw user text last seemed to end
-        self._seen_fields: set[tuple[str, ...]] = set()
-        self._strangers = Strangers()
-        self._theirs = False  # whether the line at hand is a stranger's
-        self._arrivals: dict[str, int] = {}  # the lines on which open requests were received
-
-    def feed(self, line: Line) -> None:
-        """Take the next physical line."""
-        self._theirs = self._strangers.wrote(line.text)
-        if self._raw is not None:
-            self._continue_raw(line)
-        else:
-            self._begin(line)
-
-    def finish(self) -> list[Fact]:
-        """The end of the source: what is still open is closed."""
-        if self._raw is not None:
-            self._give_up_raw()
-        self._close_tail()
-        clock.settle(self.facts)
-        return self.facts
-
-    def twin(self, choose: Choose) -> _Reader:
-        """A reader in the same state with copies of the facts that `choose` picks: finishing it leaves this one be."""
-        twin = _Reader(self.source.copy(), self.prefix)
-        chosen = choose(self.facts)
-        twin.facts = [fact.copy() for fact in chosen]
-        if self._tail is not None and chosen and chosen[-1] is self._tail[0]:
-            twin._tail = twin.facts[-1], list(self._tail[1])
-        twin._raw = self._raw
-        return twin
-
-    def forget(self, keep: frozenset[int]) -> None:
-        """Let go of all facts but those whose identity is in `keep`; the newest may still be added to and stays."""
-        before = len(self.facts)
-        self.facts = [fact for fact in self.facts[:-1] if id(fact) in keep] + self.facts[-1:]
-        gone = before - len(self.facts)
-        self._raw_ended = {pattern: max(0, index - gone) for pattern, index in self._raw_ended.items()}
-
-    def _begin(self, line: Line, may_open: bool = True, tainted: bool = False) -> None:
-        if self._echo:
-            self._echo -= 1
-            return
-        head = self.prefix.split(line.text)
-        if head is None:
-            if self.table.may_be_bare(line.text):
-                bare = self.prefix.bare(line.text)
-                found = self.table.find(bare.message)
-                if found is not None and found[0].may_be_bare and not self._inside_traceback(found[0]):
-                    self._record([line], bare, tainted, may_open)
-                    return
-            self._continuation(line)
-            return
-        self._record([line], head, tainted, may_open)
-
-    def _inside_traceback(self, pattern: Pattern) -> bool:
-        """A traceback's own first line is part of the record that announces it."""
-        return self._tail is not None and pattern.id == "traceback"
-
-    def _record(self, lines: list[Line], head: Head, tainted: bool, may_open: bool) -> None:
-        self._close_tail()
-        tainted = tainted or self._tainting > 0 or self._theirs
-        if head.message.startswith("{"):
-            fact = self._json(head, self._blank(lines, head, tainted))
-            if fact is not None:
-                self._note(fact)
-                return
-        if head.message.startswith(requestlog.REQUEST_HEADS):
-            record = requestlog.read(head.message)
-            if record is not None and record.cut and may_open and head.message.startswith(_UNESCAPED):
-                self._raw = (self.table.unescaped, head, lines)
-                return
-            if record is not None:
-                fact = self._blank(lines, head, tainted)
-                self._strangers.remember(lines[0].text, fact)
-                self._request(record, fact)
-                return
-        found = self.table.find(head.message)
-        opened = self.table.opened_by(head.message, found[0] if found else None) if may_open else None
-        if opened is not None:
-            self._raw = (opened, head, lines)
-            return
-        self._tainting = max(0, self._tainting - 1)
-        if found is None:
-            self._orphan(head.message)
-            self.source.unknown += 1
-            return
-        fact = facts.from_pattern(found[0], found[1], self._blank(lines, head, tainted))
-        self._strangers.remember(lines[0].text, fact)
-        self._known(found[0], fact)
-
-    def _json(self, head: Head, fact: Fact) -> Fact | None:
-        if not head.message.startswith(_JSON_HEADS) and '"event": "scheduler.status"' not in head.message[:120]:
-            return None
-        try:
-            data = orjson.loads(head.message)
-        except orjson.JSONDecodeError:
-            return None
-        return facts.from_json(data, fact, self.prefix.zone) if isinstance(data, dict) else None
-
-    def _note(self, fact: Fact) -> None:
-        self.facts.append(fact)
-        self.source.recognised += 1
-
-    def _orphan(self, text: str) -> None:
-        """The end of a record with raw user text, without its beginning: what looked like its end was part of it.
-
-        Everything since that beginning may be an imitation.
-        """
-        for pattern, index in self._raw_ended.items():
-            if pattern.closes.search(text):
-                for fact in self.facts[index:]:
-                    fact.tainted = True
-
-    def _known(self, pattern: Pattern, fact: Fact) -> None:
-        if pattern.raw:
-            self._raw_ended[pattern] = len(self.facts)
-        self._note(fact)
-        if pattern.open_ended and fact.rid not in self._arrivals:  # a rid that was received is all of it
-            self._tainting = _OPEN_LINES
-        elif pattern.event is Event.HTTP_ACCESS:
-            self._tainting = 0
-        text = fact.finish_message
-        if text and "\n" in text:
-            self._texts.append(text)
-        elif text and pattern.event is Event.REQUEST_ERROR:
-            self._repeat(text)
-        if pattern.event in (Event.SERVER_ARGS, Event.SERVER_STARTED):
-            self._seen_fields.clear()
-        if pattern.tail:
-            self._tail = (fact, [])
-
-    def _repeat(self, first_line: str) -> None:
-        """The API server repeats a text that the scheduler wrote: its further lines are known and no records."""
-        for text in reversed(self._texts):
-            first, *rest = text.split("\n")
-            if first.rstrip("\r") == first_line:
-                self._echo = len(rest)
-                return
-
-    def _request(self, record: requestlog.RequestRecord, fact: Fact) -> None:
-        found = facts.from_request(record, fact, self.prefix.zone)
-        fields = record.fields
-        if fields in self._seen_fields:
-            for one in found:
-                del one.detail["fields"]
-        self._seen_fields.add(fields)
-        self._tainting = max(0, self._tainting - 1)
-        if not fact.tainted:
-            self._strangers.quote(record.strangers(), self._arrival(record, fact))
-        for one in found:
-            self._note(one)
-            if one.finish_message and "\n" in one.finish_message:
-                self._texts.append(one.finish_message)
-
-    def _arrival(self, record: requestlog.RequestRecord, fact: Fact) -> int | None:
-        """Of a `Finish` the line of its `Receive`: between them its texts may have been printed."""
-        rids = record.rid if isinstance(record.rid, list) else [record.rid]
-        if record.event != "request.finished":
-            self._arrivals.update((rid, fact.line) for rid in rids if rid)
-            return None
-        return self._arrivals.pop(rids[0], None) if rids[0] else None
-
-    def _continuation(self, line: Line) -> None:
-        if self._tail is not None and len(self._tail[1]) < _TAIL_LINES:
-            fact, tail = self._tail
-            tail.append(line.text)
-            fact.length = line.offset + line.length - fact.offset
-        elif line.text:
-            self._orphan(line.text)
-            self.source.unknown += 1
-
-    def _close_tail(self) -> None:
-        if self._tail is not None:
-            fact, tail = self._tail
-            self._tail = None
-            facts.note_tail(fact, tail)
-
-    def _continue_raw(self, line: Line) -> None:
-        assert self._raw is not None
-        pattern, head, lines = self._raw
-        lines.append(line)
-        if pattern.closes.search(line.text) and not self._strangers.hiding:
-            texts = [head.message, *(held.text for held in lines[1:])]
-            message = "".join(a + b.ending for a, b in zip(texts, lines, strict=True)).removesuffix(line.ending)
-            found = self.table.find(message)
-            if pattern is self.table.unescaped:
-                self._raw = None  # a prompt of many lines, unescaped: nothing in it can be told from what it imitates
-                self.source.unknown += len(lines)
-                return
-            if found is not None:
-                self._raw = None
-                fact = facts.from_pattern(*found, self._blank(lines, head, tainted=True))
-                fact.detail["raw"] = True
-                self._known(found[0], fact)
-                return
-        if len(lines) > _RAW_LINES or line.offset - lines[0].offset > _RAW_BYTES:
-            self._give_up_raw()
-
-    def _give_up_raw(self) -> None:
-        """No end in sight: the line was cut, or another process wrote into it. Its followers count, tainted."""
-        assert self._raw is not None
-        _, head, lines = self._raw
-        self._raw = None
-        self._record(lines[:1], head, tainted=True, may_open=False)
-        for line in lines[1:]:
-            self._begin(line, may_open=False, tainted=True)
-
-    def _blank(self, lines: list[Line], head: Head, tainted: bool) -> Fact:
-        """A fact that knows its place and time; its kind is set by whoever reads the message."""
-        first, last = lines[0], lines[-1]
-        fact = Fact(
-            event=Event.UNKNOWN,
-            source=self.source.path,
-            line=first.number,
-            offset=first.offset,
-            length=last.offset + last.length - first.offset,
-            process=self.source.path,
-            rank=head.rank,
-            tainted=tainted,
-        )
-        if head.at is not None:
-            fact.at, fact.at_error, fact.at_from = head.at + head.resolution / 2, head.resolution / 2, "own"
-        elif first.stamp is not None:
-            at, width, _ = first.stamp
-            fact.at, fact.at_error, fact.at_from = at + width / 2, width / 2, "wrapper"
-        return fact
+    `tz` is the zone of stamps without one (an IANA name or an offset). If None, it is what a log collector's stamps
+    tell, else UTC. `progress` is called with the bytes read and the bytes in all. Where `about` has ids of requests or
+    sessions, lines of large logs that have nothing to do with them may be left out: `Evidence.partial`. A path that
+    can't be read is named in `Evidence.failed`, everything else is used. Large logs are read in ranges by the workers
+    of `pool`, which have to see the files under the same paths; without one, by processes of this machine. What comes
+    out is the same in any case. Raises `UnknownZone`.
+    """
+    reading = Reading(tz, about)
+    reading.read(paths, progress, pool)
+    return reading.evidence()
 
 
 def _all(found: Sequence[Fact]) -> Sequence[Fact]:
     return found
 
 
-def read(paths: Sequence[str], *, tz: str | None = None, progress: Progress | None = None) -> Evidence:
-    """Read files, folders, URLs and `-` (standard input) into evidence.
-
-    `tz` is the zone of stamps without one (an IANA name or an offset). If None, it is what a log collector's stamps
-    tell, else UTC. `progress` is called with the bytes read and the bytes in all. A path that can't be read is named
-    in `Evidence.failed`, everything else is used. Raises `UnknownZone`.
-    """
-    reading = Reading(tz)
-    reading.read(paths, progress)
-    return reading.evidence()
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Facts are many and know of nothing but themselves: looking through them for garbage takes as long as reading."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Reading:
     """Inputs that can be looked at while they are read, and read on where they have `growing` logs.
 
-    `tz` is as `read` has it. Raises `UnknownZone`.
+    `tz` and `about` are as `read` has them. Raises `UnknownZone`.
     """
 
-    def __init__(self, tz: str | None = None, growing: bool = False) -> None:
+    def __init__(self, tz: str | None = None, about: Sequence[str] = (), growing: bool = False) -> None:
         self._tz, self._growing = zone(tz) if tz is not None else None, growing
+        self._about = [text.encode("utf-8", "replace") for text in about]
         self._failed: list[str] = []
-        self._ended: list[Log | tuple[Source, list[Fact]]] = []
+        self._partial = False
+        self._read: list[Log | tuple[Source, list[Fact]]] = []
 
-    def read(self, paths: Sequence[str], progress: Progress | None = None) -> None:
-        """Read it all; `progress` is called with the bytes read and the bytes in all."""
-        inputs = expand(paths, self._failed, progress)
-        total = sum(one.size for one in inputs)
-        done = 0
-        for one in inputs:
-            if one.files[0].exhibit:
-                self._ended.append(exhibits.read(one.name, one.files[0].path))
-                views.remember(one.name, views.View(one.files[0].path, one.size), None)
+    def read(self, paths: Sequence[str], progress: Progress | None = None, pool: Executor | None = None) -> None:
+        """Read it all; `progress` is called with the bytes read and the bytes in all, `pool` is as `read` has it."""
+        with _uncollected(), ExitStack() as stack:
+            inputs = expand(paths, self._failed, progress)
+            alone = self._about or self._growing or (cpu_count() or 1) == 1
+            if pool is None and not alone and any(one.size > _TOGETHER for one in inputs):
+                pool = stack.enter_context(ProcessPoolExecutor(mp_context=get_context("spawn")))
+            total = sum(one.size for one in inputs)
+            done = 0
+            for one in inputs:
+                self._take(one, partial(_report, progress, done, total) if progress is not None else None, pool)
                 done += one.size
-                continue
-            log = Log(one, self._tz, reader, self._growing)
-            self._ended.append(log)
-            try:
-                log.read(partial(_report, progress, done, total) if progress is not None else None)
-            except OSError as error:
-                log.warnings.append(f"{one.name}: cannot be read: {error.strerror or error}")
-                if any(file.named for file in one.files):
-                    self._failed.append(log.warnings[-1])
-            if not self._growing:
-                self._ended[-1:] = log.finish()
-            done += one.size
         if progress is not None:
             progress(total, total)
 
+    def _take(self, one: Input, report: Callable[[int], None] | None, pool: Executor | None) -> None:
+        if one.files[0].exhibit:
+            self._read.append(exhibits.read(one.name, one.files[0].path))
+            views.remember(one.name, views.View(one.files[0].path, one.size), None)
+            return
+        log = Log(one, self._tz, reader, self._about, self._growing)
+        self._read.append(log)
+        try:
+            log.read(report, pool)
+        except OSError as error:
+            log.warnings.append(f"{one.name}: cannot be read: {error.strerror or error}")
+            if any(file.named for file in one.files):
+                self._failed.append(log.warnings[-1])
+        self._partial = self._partial or log.partial
+        if not self._growing:
+            self._read[-1:] = log.finish()
+
     def more(self, paths: Collection[Path]) -> bool:
         """Read on in logs that have grown; returns False if one of them can't be. Raises OSError."""
-        grown = [log for log in self._ended if isinstance(log, Log) and log.path in paths]
+        grown = [log for log in self._read if isinstance(log, Log) and log.path in paths]
         return len(grown) == len(paths) and all(log.more() for log in grown)
 
     def evidence(self) -> Evidence:
@@ -342,19 +125,20 @@ class Reading:
         return self._evidence(lambda log: log.so_far(choose), choose)
 
     def _evidence(self, finish: Callable[[Log], Iterable[tuple[Source, list[Fact]]]], choose: Choose) -> Evidence:
-        evidence = Evidence(failed=list(self._failed))
-        for one in self._ended:
-            for source, found in finish(one) if isinstance(one, Log) else [(one[0], choose(one[1]))]:
-                evidence.sources.append(source)
-                evidence.facts.extend(found)
-        fold(evidence)
+        evidence = Evidence(failed=list(self._failed), partial=self._partial)
+        with _uncollected():
+            for one in self._read:
+                for source, found in finish(one) if isinstance(one, Log) else [(one[0], choose(one[1]))]:
+                    evidence.sources.append(source)
+                    evidence.facts.extend(found)
+            fold(evidence)
         return evidence
 
 
 def reader(source: Source, zone_of_log: tzinfo) -> Outside:
     """A reader of one stream of lines."""
     prefix = Prefix(zone_of_log)
-    return Outside(_Reader(source, prefix), prefix)
+    return Outside(RecordReader(source, prefix), prefix)
 
 
 def _report(progress: Progress, done: int, total: int, offset: int) -> None:

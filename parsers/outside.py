@@ -7,6 +7,7 @@ stranger's text.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -14,7 +15,9 @@ from sglang_lifecycle.parsers import gateway
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
 from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.prefix import Prefix
-from sglang_lifecycle.parsers.streams import Choose, Reader
+
+Choose = Callable[[Sequence[Fact]], Sequence[Fact]]
+"""Picks some of the facts of a stream, in their order."""
 
 
 class _Notice(NamedTuple):
@@ -61,13 +64,20 @@ _DMESG = re.compile(r"(?:<\d+>)?\[ *(?:\d+\.\d+|\w{3} (?P<ctime>\w{3} +\d+ \d\d:
 _NUMBERS = ("pid", "exit_code")
 
 
-class Records(Reader, Protocol):
+class Records(Protocol):
     """A reader of a server's own lines."""
 
+    source: Source
     facts: list[Fact]
 
     def twin(self, choose: Choose) -> Records:
         """A reader that can be finished in this one's stead."""
+
+    def feed(self, line: Line) -> None:
+        """Take the next line."""
+
+    def finish(self) -> list[Fact]:
+        """The facts, once all lines were taken."""
 
     def forget(self, keep: frozenset[int]) -> None:
         """Let go of all facts but those whose identity is in `keep`."""
@@ -108,6 +118,10 @@ class Outside:
         self.source.recognised -= len(self._found) - len(kept)
         self._found = kept
         self._inner.forget(keep)
+
+    def adopt(self, facts: list[Fact], outside: int) -> None:
+        """Take over what others have read; so many of the facts, the first, are from around the server."""
+        self._found, self._inner.facts = facts[:outside], facts[outside:]
 
     def _take(self, line: Line) -> bool:
         fact = self._gateway(line) or self._notice(line)

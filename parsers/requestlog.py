@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from sglang_lifecycle.parsers import literals
-from sglang_lifecycle.parsers.layouts import Templates
+from sglang_lifecycle.parsers.layouts import Template, Templates
 
 TEXT_HEADS = {
     "Receive: obj=": "request.received",
@@ -74,19 +74,21 @@ class RequestRecord:
     trailing: bool = False
     """Text follows the record's balanced end: it is the tail of something else, and the record an imitation."""
 
-    def strangers(self) -> Iterator[str]:
+    def strangers(self) -> list[str]:
         """The texts in it that a client chose and that SGLang may print elsewhere as they are."""
-        yield from self.rid if isinstance(self.rid, list) else [self.rid or ""]
-        pending: list[Any] = [self.obj.get(name) for name in STRANGERS]
-        pending.append((self.meta or {}).get("finish_reason"))
+        texts = [rid for rid in self.rid if rid] if isinstance(self.rid, list) else [self.rid] if self.rid else []
+        pending = [value for name in STRANGERS if (value := self.obj.get(name))]
+        if self.meta is not None:
+            pending.append(self.meta.get("finish_reason"))
         while pending:
             value = pending.pop()
             if isinstance(value, str):
-                yield value
+                texts.append(value)
             elif isinstance(value, dict):
                 pending.extend(value.values())
             elif isinstance(value, list):
                 pending.extend(value)
+        return texts
 
 
 def read(message: str) -> RequestRecord | None:
@@ -101,25 +103,73 @@ def read(message: str) -> RequestRecord | None:
 
 def _read_text(message: str, head: str, event: str) -> RequestRecord:
     layout = _templates.layout(message, head, message.index("=") + 1)
-    record = RequestRecord(event, None, fields=layout.names, cut=layout.cut)
-    record.trailing = not layout.cut and layout.end < len(message) and event != "request.received.openai"
+    template = layout.template
+    if template is None:
+        record = RequestRecord(event, None, fields=layout.names, cut=layout.cut)
+        record.trailing = not layout.cut and layout.end < len(message) and event != "request.received.openai"
+    else:
+        record = _begun(event, template)
     for name, start, end in layout.values:
-        if name == "sampling_params":
-            _note_sampling(record, _literal(message[start:end]))
-        elif name in OBJ_FIELDS:
-            record.obj[name] = _field(name, message, start, end)
-        elif name.startswith("meta."):
-            record.meta = record.meta if record.meta is not None else {}
-            if name in _META_NAMES:
-                record.meta[name[5:]] = _literal(message[start:end])
-        elif name in _OUTPUTS:
-            record.meta = record.meta if record.meta is not None else {}
-            record.has_output = record.has_output or message[start:end].strip() not in ("''", '""', "[]", "None")
-    if record.meta is None and any(name.startswith("meta.") for name in layout.names):
+        reader = _READERS.get(name)
+        if reader is not None:
+            reader(record, name, message[start:end])
+    if template is None and record.meta is None and _has_meta(layout.names):
         record.meta = {}  # nothing wanted in it
     record.rid = _rid(record.obj.pop("rid", None))
     _note_finish_keys(record)
     return record
+
+
+def _begun(event: str, template: Template) -> RequestRecord:
+    """What all records of a template say."""
+    memo = template.memo
+    if not isinstance(memo, RequestRecord):
+        memo = template.memo = RequestRecord("", None, fields=template.names)
+        for name, text in template.settled.items():
+            _READERS[name](memo, name, text)
+        if memo.meta is None and _has_meta(template.names):
+            memo.meta = {}
+    meta = memo.meta.copy() if memo.meta is not None else None
+    return RequestRecord(event, None, memo.obj.copy(), meta, None, memo.fields, memo.has_output)
+
+
+def _has_meta(names: Sequence[str]) -> bool:
+    return any(name.startswith("meta.") for name in names)
+
+
+def _read_value(record: RequestRecord, name: str, text: str) -> None:
+    record.obj[name] = _literal(text)
+
+
+def _read_payload(record: RequestRecord, name: str, text: str) -> None:
+    record.obj[name] = _payload(name, text)
+
+
+def _read_parameters(record: RequestRecord, _: str, text: str) -> None:
+    _note_sampling(record, _sampling_of(text))
+
+
+def _read_meta(record: RequestRecord, name: str, text: str) -> None:
+    if record.meta is None:
+        record.meta = {}
+    record.meta[name[5:]] = _literal(text)
+
+
+def _read_output(record: RequestRecord, _: str, text: str) -> None:
+    if record.meta is None:
+        record.meta = {}
+    record.has_output = record.has_output or text.strip() not in ("''", '""', "[]", "None")
+
+
+_READERS: dict[str, Callable[[RequestRecord, str, str], None]] = {
+    **dict.fromkeys(OBJ_FIELDS, _read_value),
+    "text": _read_payload,  # its opening and its size are enough
+    "input_ids": _read_payload,
+    "sampling_params": _read_parameters,
+    **dict.fromkeys(_META_NAMES, _read_meta),
+    **dict.fromkeys(_OUTPUTS, _read_output),
+}
+"""How the text of each wanted value is taken in."""
 
 
 def _rid(value: Any) -> str | list[str] | None:
@@ -129,12 +179,6 @@ def _rid(value: Any) -> str | list[str] | None:
     return value if isinstance(value, str) else None
 
 
-def _field(name: str, message: str, start: int, end: int) -> Any:
-    if name in ("text", "input_ids"):  # payload: its opening and its size are enough
-        return _payload(name, message, start, end)
-    return _literal(message[start:end])
-
-
 @lru_cache(maxsize=4096)
 def _remembered(text: str) -> Any:
     return literals.value(text)
@@ -142,24 +186,25 @@ def _remembered(text: str) -> Any:
 
 def _literal(text: str) -> Any:
     """The value of a literal; short ones repeat, and nobody changes what comes back."""
-    return _remembered(text) if len(text) <= _SHORT else literals.value(text)
+    if text.startswith("'") and text.find("'", 1) == len(text) - 1 > 0 and "\\" not in text:
+        return text[1:-1]
+    return _remembered(text) if len(text) <= _SHORT and not text[:1].isdigit() else literals.value(text)
 
 
 _SHORT = 200
 
 
-def _payload(name: str, message: str, start: int, end: int) -> Any:
+def _payload(name: str, text: str) -> Any:
     """The opening of a prompt, or `Size` of one; of a prompt that the level cut short neither is known."""
-    if message.startswith("None", start):
+    if text.startswith("None"):
         return None
-    if " ... " in message[start:end] and _CUT_VALUE.search(message, start, end):
+    if " ... " in text and _CUT_VALUE.search(text):
         return None
-    if message[start] == "[" and (name == "text" or message.startswith("[[", start)):
+    if text[0] == "[" and (name == "text" or text.startswith("[[")):
         return None  # a batch: the prompts of several
     if name == "input_ids":
-        ids = message.count(",", start, end) + 1
-        return [0] if message[start:end] == "[0]" else Size(ids)
-    return message[start + 1 : min(end - 1, start + OPENING)] if end - start > 1 else ""
+        return [0] if text == "[0]" else Size(text.count(",") + 1)
+    return text[1 : min(len(text) - 1, OPENING)] if len(text) > 1 else ""
 
 
 _CUT_VALUE = re.compile(r"""['"\]] \.\.\. ['"\[]""")
@@ -169,13 +214,28 @@ class Size(int):
     """How many tokens a prompt has, where the prompt itself is not kept."""
 
 
-def _note_sampling(record: RequestRecord, params: Any) -> None:
-    """Of the sampling parameters what decides about a life, and the grammars, whose texts errors print."""
-    record.obj["sampling_params"] = _sampling(params)
-    every = params if isinstance(params, list) else [params]
-    schemas = [p[name] for p in every if isinstance(p, dict) for name in GRAMMARS if isinstance(p.get(name), str)]
+def _note_sampling(record: RequestRecord, found: tuple[Any, list[str]]) -> None:
+    """Take in what sampling parameters say."""
+    record.obj["sampling_params"], schemas = found
     if schemas:
         record.obj["schemas"] = schemas
+
+
+def _read_sampling(params: Any) -> tuple[Any, list[str]]:
+    """Of sampling parameters what decides about a life, and the grammars, whose texts errors print."""
+    every = params if isinstance(params, list) else [params]
+    schemas = [p[name] for p in every if isinstance(p, dict) for name in GRAMMARS if isinstance(p.get(name), str)]
+    return _sampling(params), schemas
+
+
+def _sampling_of(text: str) -> tuple[Any, list[str]]:
+    """The same of parameters as they are printed; those of most requests are alike."""
+    return _remembered_sampling(text) if len(text) <= _SHORT else _read_sampling(literals.value(text))
+
+
+@lru_cache(maxsize=4096)
+def _remembered_sampling(text: str) -> tuple[Any, list[str]]:
+    return _read_sampling(literals.value(text))
 
 
 def _sampling(params: Any) -> Any:
@@ -215,7 +275,7 @@ def _read_json(message: str) -> RequestRecord | None:
         known = all(isinstance(i, int) for i in ids)
         record.obj["input_ids"] = Size(len(ids)) if known else None
     if "sampling_params" in record.obj:
-        _note_sampling(record, record.obj["sampling_params"])
+        _note_sampling(record, _read_sampling(record.obj["sampling_params"]))
     if isinstance(data.get("headers"), dict):
         record.obj["headers"] = data["headers"]
     names = list(obj)

@@ -10,7 +10,7 @@ are seen, everything is theirs until the words after it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 
 from sglang_lifecycle.parsers.evidence import Fact
@@ -34,16 +34,20 @@ class Strangers:
         self._window = ""  # the newest lines, kept while gaps are known
         self._after: str | None = None  # inside a gap: the words that end it
         self._hidden = 0
-        self._recent: OrderedDict[int, tuple[str, Fact]] = OrderedDict()
+        self._recent: deque[tuple[str, Fact]] = deque(maxlen=_RECENT)
 
     def wrote(self, line: str) -> bool:
         """Whether the next physical line of the source is one of theirs."""
-        return self._in_gap(line) or self._has(line)
+        return bool(self._gaps or self._lines) and (self._in_gap(line) or self._has(line))
 
     @property
     def hiding(self) -> bool:
         """Whether the source is inside a gap: nothing there ends anything."""
         return self._after is not None
+
+    def told(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+        """The lines that are known to be theirs, and the words around gaps."""
+        return tuple(self._lines), tuple(self._gaps)
 
     def _has(self, line: str) -> bool:
         if not self._lines:
@@ -52,9 +56,7 @@ class Strangers:
 
     def remember(self, line: str, fact: Fact) -> None:
         """Keep the line of a fact for a while."""
-        self._recent[id(fact)] = (line, fact)
-        if len(self._recent) > _RECENT:
-            self._recent.popitem(last=False)
+        self._recent.append((line, fact))
 
     def quote(self, texts: Iterable[str | None], since: int | None = None) -> None:
         """Take in texts that clients chose.
@@ -64,12 +66,12 @@ class Strangers:
         """
         news = False
         for text in texts:
-            if text:
+            if text and len(text) > 2 * _HALF:
                 self._gap(text)
             if text and "\n" in text:
                 news = self._take(text) or news
         if news and since is not None:
-            for line, fact in self._recent.values():
+            for line, fact in self._recent:
                 fact.tainted = fact.tainted or (fact.line > since and self._has(line))
 
     def _take(self, text: str) -> bool:

@@ -4,39 +4,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO
 
-from sglang_lifecycle.parsers import inputs, views
+from sglang_lifecycle.parsers import inputs, ranges, selection, views
 from sglang_lifecycle.parsers.calibration import Calibration, calibrate
 from sglang_lifecycle.parsers.evidence import Fact, Source
 from sglang_lifecycle.parsers.inputs import File, Input
-from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Line, Whole
+from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Whole
+from sglang_lifecycle.parsers.outside import Choose, Outside
 from sglang_lifecycle.parsers.views import View
 
 _TICK = 1 << 22  # bytes between two calls of a progress function
 _QUIET = 1 << 62
-
-
-Choose = Callable[[Sequence[Fact]], Sequence[Fact]]
-"""Picks some of the facts of a stream, in their order."""
-
-
-class Reader(Protocol):
-    """Makes facts of the lines of one stream."""
-
-    source: Source
-
-    def feed(self, line: Line) -> None:
-        """Take the next line."""
-
-    def finish(self) -> list[Fact]:
-        """The facts, once all lines were taken."""
-
-    def twin(self, choose: Choose) -> Reader:
-        """A reader of the facts that `choose` picks, copied; it can be finished in this one's stead."""
+Lines = Forward | Backward | selection.Selected
 
 
 @dataclass
@@ -65,39 +49,86 @@ class _Part:
 class Log:
     """A log with a reader for each of its streams, which `open_reader` makes for a source and the zone of its stamps.
 
-    `tz` is the zone that the user gave. `warnings` are about the log as a whole. Of one that is `growing` a last line
-    without its end is left for later.
+    `tz` is the zone that the user gave. Where `about` says which texts matter, lines of large files that have nothing
+    to do with them may be left out; `partial` tells whether any were. `warnings` are about the log as a whole. Of one
+    that is `growing` a last line without its end is left for later.
     """
 
     def __init__(
-        self, log: Input, tz: tzinfo | None, open_reader: Callable[[Source, tzinfo], Reader], growing: bool = False
+        self,
+        log: Input,
+        tz: tzinfo | None,
+        open_reader: Callable[[Source, tzinfo], Outside],
+        about: Sequence[bytes] = (),
+        growing: bool = False,
     ) -> None:
         self.warnings: list[str] = []
-        self._log, self._tz, self._open, self._growing = log, tz, open_reader, growing
+        self.partial = False
+        self._log, self._tz, self._open, self._about, self._growing = log, tz, open_reader, about, growing
         self._lines = self._bytes = 0
-        self._readers: dict[str | None, Reader] = {}
+        self._joined: ranges.Joined | None = None
+        """What several processes have read so far, while they do."""
+        self._readers: dict[str | None, Outside] = {}
         self._parts: list[_Part] = []
 
-    def read(self, report: Callable[[int], None] | None = None) -> None:
-        """Read it all; `report` is called with the bytes read. Raises OSError; what was read before that stays."""
+    def read(self, report: Callable[[int], None] | None = None, pool: Executor | None = None) -> None:
+        """Read it all, a large one by the processes of a pool; `report` is called with the bytes read.
+
+        Raises OSError; what was read before that stays.
+        """
         if self._log.problem is not None:
             self.warnings.append(f"{self._log.name}: {self._log.problem}")
+            return
+        large = self._log.size > 2 * ranges.SIZE and not self._about and not self._growing
+        if pool is not None and large and self._together(pool, report):
             return
         lines = offset = 0
         for file in self._log.files:
             part = _Part(file, views.look(file), lines, offset)
             self._parts.append(part)
             with file.open() as stream:
-                whole = self._growing and self._can_grow
-                physical = Forward(Whole(stream), lines, offset) if whole else part.view.physical(stream, lines, offset)
+                physical = self._selected(part, stream, report) or self._physical(part, stream)
                 (self._plain if part.view.plain else self._wrapped)(part, physical, report)
             part.lines = physical.lines - lines
             self._lines, self._bytes = physical.lines, physical.bytes
             lines, offset = physical.lines, max(physical.bytes, offset + file.size)
-            if physical.cut:
-                self.warnings.append(f"{file.name}: {physical.cut} bytes of lines beyond {CAP >> 20} MiB were left out")
-            if file.note:
-                self.warnings.append(f"{file.name}: {file.note}")
+            self._remark(part, physical.cut)
+
+    def _together(self, pool: Executor, report: Callable[[int], None] | None) -> bool:
+        """Read it in ranges, by the processes of a pool; whether that tells what one reader would have made of it."""
+        parts: list[_Part] = []
+        offset, found = 0, []
+        for file in self._log.files:
+            parts.append(_Part(file, views.look(file), 0, offset))
+            if not parts[-1].view.plain or parts[-1].view.backward:
+                return False
+            found += ranges.places(file.path, file.size, offset)
+            offset += file.size
+        zone = parts[0].calibration(None, self._tz).zone
+        joined = self._joined = ranges.Joined(self._log.name)
+        self._parts = parts
+        try:
+            if not ranges.read(found, joined, zone, pool, report):
+                self._parts = []
+                return False
+        finally:
+            self._joined = None
+        self._count(joined)
+        for part in parts:
+            self._remark(part, joined.cut[part.file.path])
+            reader = self._reader(None, part)
+        reader.adopt(joined.facts, joined.outside)
+        source = reader.source
+        source.lines, source.bytes = joined.lines, offset
+        source.recognised, source.unknown = joined.recognised, joined.unknown
+        return True
+
+    def _count(self, joined: ranges.Joined) -> None:
+        """Say which lines each file has."""
+        first = 0
+        for part in self._parts:
+            part.first, part.lines = first, joined.by_file[part.file.path]
+            first += part.lines
 
     @property
     def path(self) -> Path:
@@ -108,7 +139,12 @@ class Log:
     def _can_grow(self) -> bool:
         """Whether it can be read on from where it ended: its newest file is being read, and lies there as it is."""
         view = self._parts[-1].view if len(self._parts) == len(self._log.files) else None
-        return view is not None and view.plain and not view.backward
+        return self._growing and view is not None and view.plain and not view.backward
+
+    def _physical(self, part: _Part, stream: BinaryIO) -> Forward | Backward:
+        if self._can_grow:
+            return Forward(Whole(stream), part.first, part.offset)
+        return part.view.physical(stream, part.first, part.offset)
 
     def more(self) -> bool:
         """Read on in the newest file of a growing log; returns whether that can be done. Raises OSError."""
@@ -122,7 +158,28 @@ class Log:
         self._lines, self._bytes = physical.lines, physical.bytes
         return True
 
-    def _plain(self, part: _Part, physical: Forward | Backward, report: Callable[[int], None] | None) -> None:
+    def _selected(
+        self, part: _Part, stream: BinaryIO, report: Callable[[int], None] | None
+    ) -> selection.Selected | None:
+        """The lines of a file that matter, where it is large and its lines are what they are in the file."""
+        file = part.file
+        if not self._about or file.size < selection.SMALLEST or part.view.backward or not part.view.plain:
+            return None
+        try:
+            places = selection.everywhere(file.path, file.size, self._about, report)
+        except selection.TooLong:
+            return None
+        self.partial = True
+        return selection.Selected(stream, file.size, places, part.first, part.offset)
+
+    def _remark(self, part: _Part, cut: int) -> None:
+        """Say what is missing of a file."""
+        if cut:
+            self.warnings.append(f"{part.file.name}: {cut} bytes of lines beyond {CAP >> 20} MiB were left out")
+        if part.file.note:
+            self.warnings.append(f"{part.file.name}: {part.file.note}")
+
+    def _plain(self, part: _Part, physical: Lines, report: Callable[[int], None] | None) -> None:
         reader = self._reader(None, part)
         feed, source = reader.feed, reader.source
         lines, offset = physical.lines, physical.bytes
@@ -135,7 +192,7 @@ class Log:
         source.lines += physical.lines - lines
         source.bytes += physical.bytes - offset
 
-    def _wrapped(self, part: _Part, physical: Forward | Backward, report: Callable[[int], None] | None) -> None:
+    def _wrapped(self, part: _Part, physical: Lines, report: Callable[[int], None] | None) -> None:
         stream, reader, calibration = None, self._reader(None, part), part.calibration(None, self._tz)
         due = physical.bytes + _TICK if report is not None else _QUIET
         for line in part.view.within(physical):
@@ -150,7 +207,7 @@ class Log:
                 due = line.offset + _TICK
                 report(line.offset)
 
-    def _reader(self, stream: str | None, part: _Part) -> Reader:
+    def _reader(self, stream: str | None, part: _Part) -> Outside:
         name = part.name(stream)
         views.remember(name, part.view, stream)
         inputs.remember(name, part.view.path)
@@ -174,10 +231,21 @@ class Log:
 
         A log that is read backwards has no places before its end is reached, and so no facts.
         """
-        if not any(part.view.backward and not part.lines for part in self._parts):
+        if self._joined is not None:
+            yield from self._finish({None: self._adopted(self._joined, choose)})
+        elif not any(part.view.backward and not part.lines for part in self._parts):
             yield from self._finish({stream: reader.twin(choose) for stream, reader in self._readers.items()})
 
-    def _finish(self, readers: Mapping[str | None, Reader]) -> Iterator[tuple[Source, list[Fact]]]:
+    def _adopted(self, joined: ranges.Joined, choose: Choose) -> Outside:
+        self._count(joined)
+        source = Source(self._log.name, lines=joined.lines, bytes=self._log.size, recognised=joined.recognised)
+        reader = self._open(source, self._parts[0].calibration(None, self._tz).zone)
+        outside = choose(joined.facts[: joined.outside])
+        own = choose(joined.facts[joined.outside :])
+        reader.adopt([fact.copy() for fact in (*outside, *own)], len(outside))
+        return reader
+
+    def _finish(self, readers: Mapping[str | None, Outside]) -> Iterator[tuple[Source, list[Fact]]]:
         warnings = self.warnings
         for stream, reader in readers.items():
             found, source = reader.finish(), reader.source

@@ -101,7 +101,7 @@ class Loading:
             self._judge(everything=False)
             return
         self._take(Again())
-        self._inputs = Inputs(self._question, self._follow)
+        self._inputs = Inputs(self._question, growing=self._follow)
         self._settled.clear()
         self.read()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -234,7 +234,9 @@ class World:
         self.asked: dict[str, Any] = {}
         self.during_read: Callable[[], None] = lambda: None
 
-    def read(self, paths: list[str], *, tz: str | None = None, progress: Any = None) -> Evidence:
+    def read(
+        self, paths: list[str], *, tz: str | None = None, progress: Any = None, about: Sequence[str] = ()
+    ) -> Evidence:
         self.asked |= {"paths": list(paths), "tz": tz, "progress": progress}
         self.during_read()
         return self.evidence

@@ -1,0 +1,52 @@
+"""Whether a few lines of large logs are enough to judge a request, and what else has to be looked for.
+
+A verdict that rests on lines that name the request stands, whatever else the logs hold: all calls, crashes and
+sessions are read in any case. One that rests on the absence of lines needs them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.explain import explain
+from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.parsers.evidence import Event
+
+_ENDS = (
+    Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED, Event.KV_ABORTED, Event.PD_FAILED, Event.EPD_FAILED,
+)  # fmt: skip
+
+_OF_ABSENCE = frozenset({"abort-all", "not-established", "pause-abort", "weight-update-abort"})
+"""Causes that rest on what is not there: a request that outlived the stroke, a line that would decide."""
+
+
+def searchable(text: str) -> bool:
+    """Whether an id stands in the logs as it is: quotes, backslashes and the like are written in several ways."""
+    return len(text) >= _SHORTEST and text.isascii() and text.isprintable() and not set(text) & set("'\"\\")
+
+
+_SHORTEST = 6  # characters: the hits of a shorter id would be most of the log
+
+
+def related(incident: Incident, texts: Iterable[str]) -> set[str]:
+    """The sessions and the other requests on which the fate of those that were asked about may rest."""
+    found: set[str | None] = set()
+    for text in texts:
+        for rid in incident.matches(text):
+            for _, attempt in incident.peers(rid):
+                found |= {attempt.session_id, attempt.parent_rid}
+    return {each for each in found if each and searchable(each)} - set(texts)
+
+
+def enough(incident: Incident, texts: Iterable[str]) -> bool:
+    """Whether every attempt of the requests has an end that a line names, and nothing read speaks against it."""
+    rids = {rid for text in texts for rid in incident.matches(text)}
+    if not all(_named(attempt) for rid in rids for _, attempt in incident.peers(rid)):
+        return False
+    verdicts = [explain(incident, rid) for rid in rids]
+    return not any(verdict.contradictions or verdict.cause in _OF_ABSENCE for verdict in verdicts)
+
+
+def _named(attempt: Attempt) -> bool:
+    return attempt.finish is not None or bool(attempt.of(*_ENDS))

@@ -1,0 +1,327 @@
+"""Ranges of one large log, read by several processes and joined to what one reader would have made of all of it.
+
+A range begins where a record begins. Its reader knows nothing of the lines before; where the meaning of a line depends
+on them it takes the usual for granted and notes what it took. Whoever joins the ranges in their order compares: does
+it hold, the facts are those of one reader; does it not, the log is read once more by one reader.
+"""
+
+from __future__ import annotations
+
+import gc
+import marshal
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from itertools import pairwise
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from sglang_lifecycle.parsers.evidence import Event, Fact, Source
+from sglang_lifecycle.parsers.lines import Forward
+from sglang_lifecycle.parsers.outside import Outside
+from sglang_lifecycle.parsers.patterns import table
+from sglang_lifecycle.parsers.prefix import Prefix
+from sglang_lifecycle.parsers.records import RecordReader
+from sglang_lifecycle.parsers.requestlog import RequestRecord
+
+SIZE = 32 << 20
+"""Bytes of a range."""
+
+_FIRST = 4 << 20  # bytes of the first range: something can be told of a log soon
+_REACH = 4 << 20  # bytes after a cut in which a record has to begin
+_KNOWN = 20_000  # lines of strangers that one reader remembers
+
+
+@dataclass(slots=True)
+class Range:
+    """What a range of bytes says, what its reader took for granted, and what it leaves to the next one.
+
+    `facts` are packed columns; their lines count from the beginning of the range.
+    """
+
+    facts: bytes
+    lines: int
+    cut: int
+    recognised: int
+    unknown: int
+    outside: int
+    """How many of the facts, the first, are from around a server."""
+    quiet: bool
+    """Whether nothing is open at its end that would change how the next line is read."""
+    received: frozenset[str]
+    """Rids without a record in the range, taken for those of open requests."""
+    unrepeated: frozenset[str]
+    """Errors taken for new: the first lines of a text of several lines would be repetitions."""
+    orphaned: frozenset[str]
+    """Patterns whose end was seen without their beginning."""
+    ended: frozenset[str]
+    """Rids whose record is before the range, and whose end is in it."""
+    open: frozenset[str]
+    texts: tuple[str, ...]
+    raw: frozenset[str]
+    """Patterns with raw user text that were seen."""
+    strangers: tuple[str, ...]
+    gaps: tuple[tuple[str, str], ...]
+
+
+class _RangeReader(RecordReader):
+    """A reader that begins inside a log."""
+
+    def __init__(self, source: Source, prefix: Prefix) -> None:
+        super().__init__(source, prefix)
+        self.taken: set[str] = set()
+        self._finished: set[str] = set()
+        self.unrepeated: set[str] = set()
+        self.orphaned: set[str] = set()
+        self.ended: set[str] = set()
+        self._raws = [pattern for pattern in table().lines if pattern.raw]
+
+    def _received(self, rid: str | None) -> bool:
+        if rid is None or rid in self._finished or super()._received(rid):
+            return super()._received(rid)
+        self.taken.add(rid)
+        return True
+
+    def _repeat(self, first_line: str) -> None:
+        super()._repeat(first_line)
+        if not self._echo:
+            self.unrepeated.add(first_line)
+
+    def _orphan(self, text: str) -> None:
+        super()._orphan(text)
+        self.orphaned |= {p.id for p in self._raws if p not in self._raw_ended and p.closes.search(text)}
+
+    def _arrival(self, record: RequestRecord, fact: Fact) -> int | None:
+        line = super()._arrival(record, fact)
+        rids = record.rid if isinstance(record.rid, list) else [record.rid or ""]
+        if record.event != "request.finished":
+            self._finished.difference_update(rids)
+        elif rids[0]:
+            self._finished.add(rids[0])
+            if line is None:
+                self.ended.add(rids[0])
+        return line
+
+    def close(self) -> list[Fact]:
+        """The facts; their times are settled once the ranges are joined."""
+        if self._raw is not None:
+            self._give_up_raw()
+        self._close_tail()
+        return self.facts
+
+    def range(self, facts: Sequence[Fact], lines: int, cut: int, quiet: bool) -> Range:
+        """What was read."""
+        return Range(
+            _packed(facts),
+            lines,
+            cut,
+            self.source.recognised,
+            self.source.unknown,
+            len(facts) - len(self.facts),
+            quiet,
+            frozenset(self.taken),
+            frozenset(self.unrepeated),
+            frozenset(self.orphaned),
+            frozenset(self.ended),
+            frozenset(self._arrivals),
+            tuple(self._texts),
+            frozenset(pattern.id for pattern in self._raw_ended),
+            *self._strangers.told(),
+        )
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the next line means what it says."""
+        return self._raw is None and not self._echo and not self._tainting and not self._strangers.hiding
+
+
+class Place(NamedTuple):
+    """A range of bytes of a file. `base` counts the bytes of the log's files before it."""
+
+    path: Path
+    start: int
+    end: int
+    base: int
+
+
+def read_range(place: Place, zone: tzinfo) -> Range:
+    """Read the lines that begin in a range, whose first line begins a record. Raises OSError."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        prefix = Prefix(zone)
+        reader = _RangeReader(Source(""), prefix)
+        whole = Outside(reader, prefix) if place.start == place.base == 0 else None
+        feed = whole.feed if whole is not None else reader.feed
+        with place.path.open("rb", buffering=1 << 20) as file:
+            file.seek(place.start)
+            physical = Forward(file, 0, place.base + place.start)
+            for line in physical:
+                feed(line)
+                if physical.bytes >= place.base + place.end:
+                    break
+        quiet = reader.quiet
+        reader.close()
+        facts = whole.facts if whole is not None else reader.facts
+        return reader.range(facts, physical.lines, physical.cut, quiet)
+    finally:
+        if enabled:
+            gc.enable()
+
+
+_FIELDS = [name for name in Fact.__slots__ if name not in ("event", "source", "process")]
+_EVENTS = list(Event)
+_NUMBERS = {event: number for number, event in enumerate(_EVENTS)}
+
+
+def _packed(facts: Sequence[Fact]) -> bytes:
+    columns = [[_NUMBERS[fact.event] for fact in facts], *(list(map(attrgetter(name), facts)) for name in _FIELDS)]
+    return marshal.dumps(columns)
+
+
+def _unpacked(data: bytes, source: str, line: int) -> Iterator[Fact]:
+    numbers, *columns = marshal.loads(data)
+    for number, before, offset, length, *rest in zip(numbers, *columns, strict=True):
+        yield Fact(_EVENTS[number], source, before + line, offset, length, source, *rest)
+
+
+def places(path: Path, size: int, base: int) -> list[Place]:
+    """A file in ranges of about `SIZE`, each of which begins where a record does. Raises OSError."""
+    prefix = Prefix()
+    found = [0]
+    with path.open("rb") as file:
+        for nominal in [_FIRST, *range(SIZE, size, SIZE)]:
+            if not found[-1] < nominal < size:
+                continue
+            file.seek(nominal - 1)
+            at = nominal - 1 + len(file.readline())  # to the end of the line that the place is in
+            while at < min(size, nominal + _REACH):
+                raw = file.readline()
+                if prefix.split(raw.decode("utf-8", "replace").rstrip("\r\n")) is not None:
+                    found.append(at)
+                    break
+                at += len(raw)
+    return [Place(path, start, end, base) for start, end in pairwise([*found, size])]
+
+
+@dataclass
+class Joined:
+    """The ranges of a log so far, as one reader would have read them."""
+
+    source: str
+    facts: list[Fact] = field(default_factory=list)
+    lines: int = 0
+    recognised: int = 0
+    unknown: int = 0
+    by_file: Counter[Path] = field(default_factory=Counter)
+    """The lines of each file."""
+    cut: Counter[Path] = field(default_factory=Counter)
+    """The bytes that were left out of endless lines."""
+    strangers: set[str] = field(default_factory=set)
+    gaps: set[tuple[str, str]] = field(default_factory=set)
+    outside: int = 0
+    _quiet: bool = True
+    _open: set[str] = field(default_factory=set)
+    _texts: deque[str] = field(default_factory=lambda: deque(maxlen=64))
+    _raw: set[str] = field(default_factory=set)
+    _fields: set[tuple[str, ...]] = field(default_factory=set)
+
+    def add(self, place: Place, part: Range) -> bool:
+        """Join the next range; False where it took something for granted that does not hold."""
+        if self.lines and not self._holds(part):
+            return False
+        self.outside += part.outside
+        for fact in _unpacked(part.facts, self.source, self.lines):
+            self._once(fact)
+            self.facts.append(fact)
+        self.lines += part.lines
+        self.by_file[place.path] += part.lines
+        self.cut[place.path] += part.cut
+        self.recognised += part.recognised
+        self.unknown += part.unknown
+        self.strangers.update(part.strangers)
+        self.gaps.update(part.gaps)
+        self._quiet = part.quiet
+        self._open = (self._open - part.ended) | part.open
+        self._texts.extend(part.texts)
+        self._raw |= part.raw
+        return len(self.strangers) < _KNOWN
+
+    def _holds(self, part: Range) -> bool:
+        first_lines = {text.split("\n")[0].rstrip("\r") for text in self._texts}
+        return (
+            self._quiet
+            and self.recognised > self.outside
+            and part.received <= self._open
+            and not part.unrepeated & first_lines
+            and not part.orphaned & self._raw
+        )
+
+    def _once(self, fact: Fact) -> None:
+        """The names of a record's fields are kept where they are new, as one reader keeps them."""
+        if fact.event in (Event.SERVER_ARGS, Event.SERVER_STARTED):
+            self._fields.clear()
+        elif fact.event in _RECORDS and (fields := fact.detail.get("fields")) is not None:
+            if fields in self._fields:
+                del fact.detail["fields"]
+            self._fields.add(fields)
+
+
+_RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
+
+
+def printed(place: Place, texts: Sequence[str], gaps: Sequence[tuple[str, str]]) -> bool:
+    """Whether any line that begins in a range is one that strangers chose, or has the words before a gap in theirs.
+
+    Raises OSError.
+    """
+    lines: dict[bytes, list[bytes]] = {}
+    for text in texts:
+        line = text.encode("utf-8", "replace")
+        lines.setdefault(line[:_HEAD], []).append(line)
+    words = [(before.encode("utf-8", "replace"), after.encode("utf-8", "replace")) for before, after in gaps]
+    at, window = place.start, b""
+    with place.path.open("rb", buffering=1 << 20) as file:
+        file.seek(at)
+        for raw in file:
+            if at >= place.end:
+                return False
+            at += len(raw)
+            if raw[:_HEAD] in lines and raw.startswith(tuple(lines[raw[:_HEAD]])):
+                return True
+            if words:
+                window = (window + raw)[-len(raw) - 4096 :]
+                if any(before in window and after not in window for before, after in words):
+                    return True
+    return False
+
+
+_HEAD = 8  # no line of a stranger that matters is shorter
+
+
+def read(
+    found: Sequence[Place],
+    joined: Joined,
+    zone: tzinfo,
+    pool: Executor,
+    report: Callable[[int], None] | None = None,
+) -> bool:
+    """Read the ranges of a log; False where only one reader of all of it can tell. Raises OSError."""
+    tasks = [(place, pool.submit(read_range, place, zone)) for place in found]
+    try:
+        for place, task in tasks:
+            if not joined.add(place, task.result()):
+                return False
+            if report is not None:
+                report(place.base + place.end)
+    finally:
+        for _, task in tasks:
+            task.cancel()
+    if joined.strangers or joined.gaps:
+        texts, gaps = sorted(joined.strangers), sorted(joined.gaps)
+        checks = [pool.submit(printed, place, texts, gaps) for place in found]
+        return not any(check.result() for check in checks)
+    return True

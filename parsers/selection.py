@@ -1,0 +1,267 @@
+"""The lines of a large log that the story of a few requests needs, found at the speed of a scan.
+
+Nearly all lines of a busy server are routine: other requests' records, their answers, batch lines. A question about a
+few requests needs the lines that name them, those written around these, and every line that is not routine: calls,
+sessions, errors, crashes, starts. Only these are decoded and read; the rest is looked at as bytes, in windows that
+stay in the processor's cache, by several processes at once.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from multiprocessing import get_context
+from os import cpu_count
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from sglang_lifecycle.parsers.lines import CAP, Line
+
+SMALLEST = 24 << 20
+"""Bytes of a file from which on it is worth while to leave lines out."""
+
+_BLOCK = 1 << 20  # bytes of a window: a few of them stay in the processor's cache
+_RANGE = 128 << 20  # bytes that a process looks through at a time
+_EDGE = 512 << 10  # bytes at both ends of a file that are read whole: its arguments, its newest time
+_AROUND, _STEP = 10.0, 256 << 10  # seconds around a named request's lines that are read whole; bytes of a step
+_WIDEST = 2 << 20  # bytes to either side that such a window reaches at most
+_WHOLE = 8 << 20  # bytes of a request's life that are read whole
+
+_STAMP = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,60}\] "
+_RECORDS = (
+    rb'Receive: obj=|Finish: obj=|Receive OpenAI: obj=|in=\w+ReqInput\(|\{"timestamp": "[^"\n]*", "event": "request\.'
+)
+_ANSWERS = rb'(?:INFO: +)?\S+ - "(?:GET|POST /(?:generate|encode|v1/[a-z/]+)) ?[^"\n]*" 200'
+_STATISTICS = rb"Req ?Time ?Stats\(rid="
+_BATCHES = rb"(?:Prefill|Decode) batch[ ,.]"
+
+
+def _others(*routine: bytes) -> re.Pattern[bytes]:
+    """The newline before each line that is none of the routine ones."""
+    return re.compile(rb"\n(?!(?:" + _STAMP + rb")?(?:" + b"|".join(routine) + rb"))")
+
+
+_UNUSUAL = _others(_RECORDS, _ANSWERS, _STATISTICS, _BATCHES)
+_UNUSUAL_OR_BATCH = _others(_RECORDS, _ANSWERS, _STATISTICS)
+_DATED = re.compile(rb'(?:\n|^)(?:\[|\{"timestamp": ")(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)')
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where lines begin in a file, in order: `offsets` in bytes, `numbers` how many lines are before each of them.
+
+    `named` are those of the lines that hold a needle, `newlines` counts those of the range that was looked through.
+    """
+
+    offsets: Sequence[int]
+    numbers: Sequence[int]
+    named: frozenset[int]
+    newlines: int
+
+
+def scan(path: Path, start: int, end: int, needles: Sequence[bytes], batches: bool = False) -> Places:
+    """Look through the lines that begin in a range of bytes; with `batches` batch lines are none of the routine ones.
+
+    Raises OSError.
+    """
+    offsets, numbers = array("Q"), array("Q")
+    named: set[int] = set()
+    pattern = _UNUSUAL_OR_BATCH if batches else _UNUSUAL
+    buffer, held, lines = bytearray(_BLOCK + 1), 1, 0
+    with path.open("rb", buffering=0) as file:
+        at = _next_line(file, start)  # where buffer[1] is; buffer[0] stands for the newline before it
+        buffer[0] = 10
+        file.seek(at)
+        more = at < end
+        while more:
+            if held == len(buffer):
+                if held > CAP:
+                    raise TooLong
+                buffer += bytes(len(buffer))
+            with memoryview(buffer) as view:
+                got: int = file.readinto(view[held:])
+            held += got
+            whole = buffer.rfind(b"\n", 0, held) if got else held
+            if got and whole < 1:
+                continue
+            if end - at <= whole:  # a line that begins beyond the range belongs to the next one
+                whole = buffer.find(b"\n", max(1, end - at), whole + 1) if got else whole
+            more = bool(got) and end - at > whole
+            hits = {buffer.rfind(b"\n", 0, hit) + 1 for needle in needles for hit in _find(buffer, needle, whole)}
+            last = 1
+            for place in sorted(hits.union(match.end() for match in pattern.finditer(buffer, 0, whole))):
+                lines += buffer.count(b"\n", last, place)
+                last = place
+                offsets.append(at + place - 1)
+                numbers.append(lines)
+                if place in hits:
+                    named.add(at + place - 1)
+            lines += buffer.count(b"\n", last, min(whole + 1, held))
+            at += whole
+            buffer[1 : held - whole] = buffer[whole + 1 : held]
+            held -= whole
+    return Places(offsets, numbers, frozenset(named), lines)
+
+
+def _find(buffer: bytearray, needle: bytes, end: int) -> Iterator[int]:
+    at = buffer.find(needle, 0, end)
+    while at >= 0:
+        yield at
+        newline = buffer.find(b"\n", at, end)
+        at = buffer.find(needle, newline, end) if newline >= 0 else -1
+
+
+def _next_line(file: BinaryIO, offset: int) -> int:
+    """Where the first line begins that begins at a place or after it."""
+    at = offset - 1
+    file.seek(max(0, at))
+    while at >= 0 and (piece := file.read(_STEP)):
+        newline = piece.find(b"\n")
+        if newline >= 0:
+            return at + newline + 1
+        at += len(piece)
+    return max(0, at)
+
+
+def _line_before(file: BinaryIO, offset: int) -> int:
+    """Where the line begins that a place is in."""
+    while offset > 0:
+        step = min(_STEP, offset)
+        file.seek(offset - step)
+        newline = file.read(step).rfind(b"\n")
+        if newline >= 0:
+            return offset - step + newline + 1
+        offset -= step
+    return 0
+
+
+class TooLong(ValueError):
+    """A line is longer than any that is looked at: the file has to be read as a whole."""
+
+
+def everywhere(path: Path, size: int, needles: Sequence[bytes], report: Callable[[int], None] | None = None) -> Places:
+    """Look through a whole file, a large one by several processes; `report` is called with the bytes looked through.
+
+    Raises `TooLong`, OSError.
+    """
+    number = max(1, size // _RANGE)
+    workers = min(cpu_count() or 1, number)
+    if workers == 1:
+        return scan(path, 0, size, needles)
+    found = Places(array("Q"), array("Q"), frozenset(), 0)
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        bounds = [size * i // number for i in range(number + 1)]
+        tasks = [(end, pool.submit(scan, path, start, end, needles)) for start, end in pairwise(bounds)]
+        for end, task in tasks:
+            found = _joined(found, task.result())
+            if report is not None:
+                report(end)
+    return found
+
+
+def _joined(first: Places, then: Places) -> Places:
+    numbers = array("Q", first.numbers)
+    numbers.extend(first.newlines + number for number in then.numbers)
+    return Places(
+        array("Q", [*first.offsets, *then.offsets]), numbers, first.named | then.named, first.newlines + then.newlines
+    )
+
+
+class Span(NamedTuple):
+    """Bytes of a file that are read whole, and how many lines are before them."""
+
+    start: int
+    end: int
+    number: int
+
+
+class Selected:
+    """The selected lines of a file, as `Forward` gives all of them; `lines` and `bytes` count the whole file."""
+
+    def __init__(self, file: BinaryIO, size: int, places: Places, lines: int = 0, bytes: int = 0) -> None:
+        self.lines, self.bytes, self.cut = lines, bytes, 0
+        self._file, self._size, self._places = file, size, places
+
+    def __iter__(self) -> Iterator[Line]:
+        """Each line once, in their order."""
+        first, base = self.lines, self.bytes
+        file, at, number, newest = self._file, -1, 0, -1
+        for start, end, before in sorted([*self._spans(), *self._lines()]):
+            if start > at:
+                file.seek(start)
+                at, number = start, before
+            while at < end or newest == start:
+                raw = file.readline(CAP)
+                if not raw:
+                    break
+                number += 1
+                newest = at
+                yield Line(first + number, base + at, raw)
+                at += len(raw)
+        self.lines = first + self._places.newlines + self._unended()
+        self.bytes = base + self._size
+
+    def _unended(self) -> int:
+        """Whether the last line has no newline."""
+        self._file.seek(max(0, self._size - 1))
+        return self._file.read(1) not in (b"", b"\n")
+
+    def _lines(self) -> Iterator[Span]:
+        """Lines that are not routine, each with the one that follows: it ends what had begun."""
+        for offset, number in zip(self._places.offsets, self._places.numbers, strict=True):
+            yield Span(offset, offset + 1, number)
+
+    def _spans(self) -> Iterator[Span]:
+        """Both ends of the file, and what was written around the named lines."""
+        yield Span(0, min(_EDGE, self._size), 0)
+        tail = _line_before(self._file, max(0, self._size - _EDGE))
+        yield Span(tail, self._size, self._places.newlines - self._newlines(tail, self._size))
+        named = [
+            pair
+            for pair in zip(self._places.offsets, self._places.numbers, strict=True)
+            if pair[0] in self._places.named
+        ]
+        if named and named[-1][0] - named[0][0] <= _WHOLE:
+            yield self._around(named[0], named[-1][0])
+        else:
+            yield from (self._around(each, each[0]) for each in named)
+
+    def _around(self, first: tuple[int, int], last: int) -> Span:
+        offset, number = first
+        start = _line_before(self._file, self._far(offset, -_STEP))
+        return Span(start, self._far(last, _STEP), number - self._newlines(start, offset))
+
+    def _far(self, offset: int, step: int) -> int:
+        """How far the lines around a place reach in one direction."""
+        at, moment = offset, None
+        while 0 < at < self._size or at == offset:
+            self._file.seek(max(0, min(at, at + step)))
+            stamps = [_epoch(match) for match in _DATED.finditer(self._file.read(abs(step)))]
+            at = max(0, min(self._size, at + step))
+            if stamps:
+                moment = moment if moment is not None else stamps[-1 if step < 0 else 0]
+                if max(abs(moment - stamps[0]), abs(moment - stamps[-1])) > _AROUND:
+                    break
+            if abs(at - offset) >= _WIDEST or at in (0, self._size):
+                break
+        return at
+
+    def _newlines(self, start: int, end: int) -> int:
+        self._file.seek(start)
+        count = 0
+        while start < end and (piece := self._file.read(min(_BLOCK, end - start))):
+            count += piece.count(b"\n")
+            start += len(piece)
+        return count
+
+
+def _epoch(stamp: re.Match[bytes]) -> float:
+    try:
+        return datetime.fromisoformat(f"{stamp[1].decode()} {stamp[2].decode()}").timestamp()
+    except ValueError:
+        return 0.0
