@@ -104,7 +104,7 @@ async def read(path: str, seconds: float) -> None:
     last: tuple[str, int] = ("", 0)
     async with app.run_test(size=(160, 48)) as pilot:
         keys: dict[str, list[float]] = {}
-        while (elapsed := perf_counter() - began) < seconds and (app.doing or not len(app.rows)):
+        while (elapsed := perf_counter() - began) < seconds and app.is_running and (app.doing or not len(app.rows)):
             keys.setdefault(app.doing.split()[0], []).append(await pressed(pilot, "jk"[int(elapsed * 10) % 2]))
             if first is None and len(app.requests.view):
                 first = perf_counter() - began
@@ -116,6 +116,8 @@ async def read(path: str, seconds: float) -> None:
         print(f"{app.doing or 'read'}: {len(app.rows):,} rows after {perf_counter() - began:.1f} s, {memory():,.0f} MB")
         for doing, times in keys.items():
             said(f"a key while {doing}", times)
+    if app.problem is not None:
+        raise app.problem
 
 
 def memory() -> float:

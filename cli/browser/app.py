@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from time import monotonic
 from typing import ClassVar
 
@@ -51,6 +52,7 @@ class Browser(App[None]):
 
     def __init__(self, question: Request, follow: bool = False) -> None:
         super().__init__()
+        resource_tracker.ensure_running()  # large logs are read by processes, and Textual's stderr would stop them
         self.question, self.clock, self._follow = question, question.clock, follow
         self.rows = Rows()
         self.incident: Incident | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from sglang_lifecycle.parsers import streams
+from sglang_lifecycle.parsers import ranges, streams
 from sglang_lifecycle.parsers.evidence import Evidence
 from sglang_lifecycle.parsers.log import Reading, read
 
@@ -83,3 +84,21 @@ def test_what_lies_in_a_packed_file_can_not_be_read_on(tmp_path: Path) -> None:
     reading = Reading(growing=True)
     reading.read([str(log)])
     assert not reading.more([log.resolve()])
+
+
+@pytest.mark.parametrize("logs", LOGS, ids=lambda path: f"{path.parts[-3]}-{path.parts[-2]}")
+def test_looking_at_what_several_read_together_disturbs_nothing(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ranges, "SIZE", 20_000)
+    monkeypatch.setattr(ranges, "_FIRST", 10_000)
+    source = max(logs.rglob("*.log"), key=lambda path: path.stat().st_size)
+    reading, seen = Reading(), []
+    with ThreadPoolExecutor(1) as pool:
+        reading.read([str(source)], lambda done, total: seen.append(reading.so_far()), pool)
+    whole = read([str(source)])
+    assert reading.evidence() == whole
+    assert seen[-1].facts == whole.facts
+    assert [(fact.line, fact.offset) for fact in seen[0].facts[:20]] == [
+        (fact.line, fact.offset) for fact in whole.facts[:20]
+    ][: len(seen[0].facts)]
