@@ -17,8 +17,10 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from sglang_lifecycle.analyzers.explain import timestamp
 from sglang_lifecycle.cli.browser.base import Page
 from sglang_lifecycle.cli.browser.bins import LANES, Bins, bars, bins, ticks
+from sglang_lifecycle.cli.browser.export import ExportDialog, table
 from sglang_lifecycle.cli.text import clean, count, listed, pad, seconds, shorten
 from sglang_lifecycle.cli.times import Clock
 
@@ -207,6 +209,7 @@ class TimePage(Page):
         Binding("enter", "filter", "List these"),
         Binding("z", "zoom", "Zoom in"),
         Binding("Z", "whole", "Zoom out"),
+        Binding("e", "export", "Export"),
     ]
     DEFAULT_CSS = "TimePage #readout { height: 2; padding: 0 1 0 2; }"
 
@@ -263,6 +266,12 @@ class TimePage(Page):
             self.app.pop_screen()
             listing.ask(replace(listing.asked, since=span[0], until=span[1]))
 
+    def action_export(self) -> None:
+        """Write what is drawn to a file, a row for each bar."""
+        found = self.query_one(Lanes).bins
+        if found is not None:
+            self.app.push_screen(ExportDialog("time", table("Over time", lambda: _table(found))))
+
     def action_zoom(self) -> None:
         """Draw the range alone; a single piece with what is around it."""
         lanes = self.query_one(Lanes)
@@ -275,6 +284,11 @@ class TimePage(Page):
         """Draw all of it again."""
         self._window = None
         self.query_one(Lanes).draw()
+
+
+def _table(found: Bins) -> pl.DataFrame:
+    moments = [timestamp(found.at(place)) for place in range(found.number)]
+    return pl.DataFrame({"from": moments, **found.causes, **found.load})
 
 
 def _fitting(counts: Mapping[str, int], room: int) -> str:

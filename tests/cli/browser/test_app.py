@@ -49,14 +49,25 @@ def test_export_writes_what_is_shown(ending: str, browse: Open, drive: Any, tmp_
     drive(browse(ABORTS), script)
 
 
-def test_export_of_a_verdict_and_of_sessions(browse: Open, drive: Any, tmp_path: Path) -> None:
+def test_export_of_the_other_views(browse: Open, drive: Any, tmp_path: Path) -> None:
     async def script(app: Browser, pilot: Pilot[None]) -> None:
-        for keys, name in [("enter e", "a.json"), ("e", "a.md"), ("q s e", "s.csv")]:
+        for keys, name in [
+            ("enter e", "a.json"),
+            ("e", "a.md"),
+            ("q s e", "s.csv"),
+            ("q t e", "t.csv"),
+            ("q s enter e", "s.json"),
+        ]:
             await drive.press(pilot, keys.split())
             app.screen.query_one(Input).value = str(tmp_path / name)
             await drive.press(pilot, ["enter"])
         assert json.loads((tmp_path / "a.json").read_text("utf-8"))["rid"] == drive.under_cursor(app)
         assert (tmp_path / "a.md").read_text("utf-8").startswith("# Request")
+        (tree,) = json.loads((tmp_path / "s.json").read_text("utf-8"))
+        assert {turn["rid"] for turn in tree["turns"]} >= set(drive.shown(app))
+        bars = pl.read_csv(tmp_path / "t.csv")
+        assert bars["session-replaced"].sum() == drive.shown_causes(app)["session-replaced"]
+        assert bars["from"][0].endswith("Z")
         assert (tmp_path / "s.csv").read_text("utf-8").startswith("id,server,")
 
     drive(browse(SESSIONS), script)
