@@ -12,6 +12,7 @@ from sglang_lifecycle.analyzers.catalogue import cause
 from sglang_lifecycle.analyzers.explain import confirm, decide, evidence_line, times, timestamp
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.verdict import Audit, Candidate, InputReport, RequestRow, ServerEvent, Totals
+from sglang_lifecycle.parsers.garbage import uncollected
 
 
 def audit(incident: Incident, since: float | None = None, until: float | None = None) -> Audit:
@@ -19,11 +20,8 @@ def audit(incident: Incident, since: float | None = None, until: float | None = 
 
     The bounds limit what is reported, not what is looked at.
     """
-    rows = []
-    for rid in incident.by_rid:
-        found = row(incident, rid)
-        if _inside(found, since, until):
-            rows.append(found)
+    with uncollected():
+        rows = [found for rid in incident.by_rid if _inside(found := row(incident, rid), since, until)]
     rows.sort(key=lambda r: (r.times.received or r.times.ended or "", r.rid))
     return Audit(
         inputs=inputs(incident),

@@ -184,6 +184,8 @@ def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
 
 def confirm(scene: Scene, attempt: Attempt, finding: Finding) -> Replay | None:
     """Hold a finding against the durations and the reference scheduler, which may lower its confidence."""
+    if finding.status == "finished":
+        return None  # neither has a say
     time_stats.check(scene, attempt, finding)
     return replaying.compare(scene, attempt, finding)
 

@@ -96,8 +96,10 @@ class Request:
     def incident(self, evidence: Evidence) -> Incident:
         """The evidence to judge, with what the user knows better than the logs."""
         from sglang_lifecycle.analyzers.incident import Incident
+        from sglang_lifecycle.parsers.garbage import uncollected
 
-        return Incident(evidence, self.version, self.limits, self.names)
+        with uncollected():
+            return Incident(evidence, self.version, self.limits, self.names)
 
     def ignores(self, rid: str) -> bool:
         """Whether the settings leave a request out of what is counted."""
@@ -134,7 +136,7 @@ class Inputs:
         envelopes.tell(question.envelopes)
         stores = [path for path in question.paths if store.is_store(path)]
         self._logs = [path for path in question.paths if path not in stores]
-        self._stored = [_stored(path) for path in stores]
+        self._stored = [_stored(path, about) for path in stores]
         self._reading = Reading(question.zone, about, growing)
 
     def read(self, report: Callable[[int, int], None] | None = None) -> None:
@@ -169,12 +171,12 @@ def complain(evidence: Evidence) -> None:
         error(text)
 
 
-def _stored(path: str) -> Evidence:
+def _stored(path: str, about: Sequence[str]) -> Evidence:
     from sglang_lifecycle.parsers import store
     from sglang_lifecycle.parsers.evidence import Evidence
 
     try:
-        return store.load(path)
+        return store.load(path, about)
     except (store.StoreError, OSError) as problem:
         return Evidence(failed=[str(problem)])
 

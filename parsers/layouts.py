@@ -29,10 +29,8 @@ def _bracket(inner: str) -> str:
 _TWO = _bracket("|".join((_STRINGS, _bracket(_STRINGS))))
 _ANY = re.compile(f"(?>{_STRINGS}|{_bracket('|'.join((_STRINGS, _TWO)))}|{_SCALAR.pattern})", re.DOTALL)
 _CUT = " ... "  # between the head and the tail of a value that the level shortens
-_VALUE = rf"{_ANY.pattern}(?: \.\.\. {_ANY.pattern})*+"
 _NESTING = ("'", '"', "[", "{", "(")
-_LONG, _PAYLOAD = 48, 160  # characters from which on constant text is compared, and a value is walked, by themselves
-_PAYLOADS = frozenset({"text", "input_ids", "out.text", "out.output_ids"})
+_LONG = 32  # characters from which on constant text is compared as a whole
 _Match = Callable[[str, int], "re.Match[str] | None"]
 _KEPT = 12  # templates of one kind of record that are tried
 
@@ -119,7 +117,7 @@ class Template:
     and `memo` is for whoever reads them, once.
     """
 
-    __slots__ = ("_steps", "memo", "names", "settled", "texts", "varying")
+    __slots__ = ("_between", "_named", "_steps", "memo", "names", "settled", "texts", "varying")
 
     def __init__(self, message: str, layout: Layout, wanted: Collection[str], varying: frozenset[str]) -> None:
         self.names, self.varying = layout.names, varying
@@ -128,36 +126,40 @@ class Template:
         self.settled = {name: text for name, text in self.texts.items() if name in wanted and name not in varying}
         self.memo: object = None
         self._steps: list[tuple[_Match | None, str, tuple[str, ...]]] = []
+        self._between: list[str] = []
+        self._named: list[str] = []
         position = 0
         for name, start, end in layout.values:
             if name in varying or name not in self.texts:
                 self._constant(message[position:start])
-                self._value(name if name in wanted else "", end - start > _PAYLOAD or name in _PAYLOADS)
+                self._value(name if name in wanted else "", _SCALAR.fullmatch(message, start, end) is not None)
                 position = end
         self._constant(message[position:])
+        self._close()
 
     def _constant(self, text: str) -> None:
         """A step over constant text: a long one is compared as a whole, a short one becomes part of an expression."""
         if len(text) > _LONG:
+            self._close()
             self._steps.append((None, text, ()))
         else:
-            self._extend(re.escape(text), ())
+            self._between.append(re.escape(text))
 
-    def _value(self, name: str, payload: bool) -> None:
-        """A step over a value: one that may be long is walked, a short one becomes part of an expression."""
-        if payload:
+    def _value(self, name: str, scalar: bool) -> None:
+        """A step over a value: a number or a word becomes part of an expression, any other is walked."""
+        if scalar and name.startswith("meta."):
+            self._between.append(f"({_SCALAR.pattern})")
+            self._named.append(name)
+        elif scalar and not name:
+            self._between.append(_SCALAR.pattern)
+        else:
+            self._close()
             self._steps.append((None, "", (name,)))
-        else:
-            self._extend(f"({_VALUE})" if name else _VALUE, (name,) if name else ())
 
-    def _extend(self, expression: str, names: tuple[str, ...]) -> None:
-        match, before, known = self._steps[-1] if self._steps else (None, "", ())
-        if match is None:
-            match, before, known = None, "", ()
-        else:
-            self._steps.pop()
-        expression = before + expression
-        self._steps.append((re.compile(expression, re.DOTALL).match, expression, known + names))
+    def _close(self) -> None:
+        if self._between:
+            self._steps.append((re.compile("".join(self._between)).match, "", tuple(self._named)))
+            self._between, self._named = [], []
 
     def find(self, message: str) -> list[tuple[str, int, int]] | None:
         """The wanted values that vary, of a record of exactly this layout, each with its place; else None."""

@@ -110,7 +110,7 @@ def value(text: str, depth: int = 0) -> Any:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _NUMBER.fullmatch(text):
-        if any(c in text for c in ".eE"):
+        if not text.removeprefix("-").isdigit():
             return float(text)
         return int(text) if len(text) <= _DIGITS else text
     first = text[:1]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import tzinfo
 from functools import partial
 from multiprocessing import get_context
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from sglang_lifecycle.parsers import exhibits, views
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
+from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.inputs import Input, expand
 from sglang_lifecycle.parsers.outside import Choose, Outside
 from sglang_lifecycle.parsers.prefix import Prefix, zone
@@ -51,18 +51,6 @@ def _all(found: Sequence[Fact]) -> Sequence[Fact]:
     return found
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Facts are many and know of nothing but themselves: looking through them for garbage takes as long as reading."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 class Reading:
     """Inputs that can be looked at while they are read, and read on where they have `growing` logs.
 
@@ -78,7 +66,7 @@ class Reading:
 
     def read(self, paths: Sequence[str], progress: Progress | None = None, pool: Executor | None = None) -> None:
         """Read it all; `progress` is called with the bytes read and the bytes in all, `pool` is as `read` has it."""
-        with _uncollected(), ExitStack() as stack:
+        with uncollected(), ExitStack() as stack:
             inputs = expand(paths, self._failed, progress)
             alone = self._about or self._growing or (cpu_count() or 1) == 1
             if pool is None and not alone and any(one.size > _TOGETHER for one in inputs):
@@ -126,7 +114,7 @@ class Reading:
 
     def _evidence(self, finish: Callable[[Log], Iterable[tuple[Source, list[Fact]]]], choose: Choose) -> Evidence:
         evidence = Evidence(failed=list(self._failed), partial=self._partial)
-        with _uncollected():
+        with uncollected():
             for one in self._read:
                 for source, found in finish(one) if isinstance(one, Log) else [(one[0], choose(one[1]))]:
                     evidence.sources.append(source)

@@ -7,7 +7,6 @@ it hold, the facts are those of one reader; does it not, the log is read once mo
 
 from __future__ import annotations
 
-import gc
 import marshal
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
+from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.lines import Forward
 from sglang_lifecycle.parsers.outside import Outside
 from sglang_lifecycle.parsers.patterns import table
@@ -149,27 +149,21 @@ class Place(NamedTuple):
 
 def read_range(place: Place, zone: tzinfo) -> Range:
     """Read the lines that begin in a range, whose first line begins a record. Raises OSError."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected(), place.path.open("rb", buffering=1 << 20) as file:
         prefix = Prefix(zone)
         reader = _RangeReader(Source(""), prefix)
         whole = Outside(reader, prefix) if place.start == place.base == 0 else None
         feed = whole.feed if whole is not None else reader.feed
-        with place.path.open("rb", buffering=1 << 20) as file:
-            file.seek(place.start)
-            physical = Forward(file, 0, place.base + place.start)
-            for line in physical:
-                feed(line)
-                if physical.bytes >= place.base + place.end:
-                    break
+        file.seek(place.start)
+        physical = Forward(file, 0, place.base + place.start)
+        for line in physical:
+            feed(line)
+            if physical.bytes >= place.base + place.end:
+                break
         quiet = reader.quiet
         reader.close()
         facts = whole.facts if whole is not None else reader.facts
         return reader.range(facts, physical.lines, physical.cut, quiet)
-    finally:
-        if enabled:
-            gc.enable()
 
 
 _FIELDS = [name for name in Fact.__slots__ if name not in ("event", "source", "process")]

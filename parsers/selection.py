@@ -36,8 +36,8 @@ _STAMP = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,60}\] "
 _RECORDS = (
     rb'Receive: obj=|Finish: obj=|Receive OpenAI: obj=|in=\w+ReqInput\(|\{"timestamp": "[^"\n]*", "event": "request\.'
 )
-_ANSWERS = rb'(?:INFO: +)?\S+ - "(?:GET|POST /(?:generate|encode|v1/[a-z/]+)) ?[^"\n]*" 200'
-_STATISTICS = rb"Req ?Time ?Stats\(rid="
+_ANSWERS = rb'(?:INFO: +)?\S+ - "(?:GET |POST /(?:generate|encode|v1/[a-z/]+)[ ?])'
+_STATISTICS = rb"Req ?Time ?Stats\(rid=|Received output for rid="
 _BATCHES = rb"(?:Prefill|Decode) batch[ ,.]"
 
 

@@ -1,7 +1,7 @@
 """The evidence of a set of logs in one Parquet file: written once, read instead of the logs.
 
-Rows are sorted by rid, so that the row groups of one request lie together; `place` keeps the order of the facts. Raw
-lines are not in it: a quote still needs the logs.
+Rows keep the order of the facts (`place`), those about a server as a whole before all others: a question about one
+request reads these and the row groups around its own. Raw lines are not in it: a quote still needs the logs.
 """
 
 from __future__ import annotations
@@ -9,16 +9,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
 from sglang_lifecycle.parsers.evidence import Evidence, Source
 from sglang_lifecycle.parsers.replacing import replacing
 
+if TYPE_CHECKING:
+    import polars as pl
+
 SUFFIX = ".parquet"
 _MAGIC = b"PAR1"
-_FORMAT = "1"
-_ROWS = 50_000  # rows of a group: a question about one rid reads one or two
+_FORMAT = "2"
+_ROWS = 20_000  # rows of a group: a question about one request reads a few
+_SERVER = (
+    "server.",
+    "process.",
+    "watchdog.",
+    "platform.",
+    "engine.",
+    "weights.",
+    "logging.",
+    "kv.exhausted",
+    "kv.leaked",
+)
+_AROUND = (10.0, 3.0, 1.0)  # seconds around a named request's facts that are read, as far as they are not too many
+_NEAR, _MANY, _EDGE = 200, 4_000, 200  # facts: always read around a named one; too many; at either end
 
 
 class StoreError(ValueError):
@@ -40,7 +57,10 @@ def save(evidence: Evidence, path: str | Path) -> None:
 
     from sglang_lifecycle.parsers import table
 
-    rows = table.frame(evidence.facts).with_row_index("place").sort("rid", "place", nulls_last=True)
+    event = pl.col("event").cast(pl.String)
+    server = pl.any_horizontal(*(event.str.starts_with(kind) for kind in _SERVER))
+    rows = table.frame(evidence.facts).with_row_index("place").with_columns(server=server)
+    rows = rows.sort(pl.col("server").not_(), "place")
     metadata = {
         "lifecycle.format": _FORMAT,
         "lifecycle.sources": orjson.dumps([asdict(s) for s in evidence.sources]).decode(),
@@ -51,8 +71,11 @@ def save(evidence: Evidence, path: str | Path) -> None:
         )
 
 
-def load(path: str | Path) -> Evidence:
-    """Read a store. Raises `StoreError` where it is none, OSError where it can't be read."""
+def load(path: str | Path, about: Sequence[str] = ()) -> Evidence:
+    """Read a store; where `about` has ids of requests or sessions, only what may have to do with them.
+
+    Raises `StoreError` where it is none, OSError where it can't be read.
+    """
     import polars as pl
 
     from sglang_lifecycle.parsers import table
@@ -60,12 +83,44 @@ def load(path: str | Path) -> Evidence:
     try:
         metadata = pl.read_parquet_metadata(path)
         if metadata.get("lifecycle.format") != _FORMAT:
-            raise StoreError(f"{path}: a Parquet file, but not one of `lifecycle ingest`; give the logs instead")
-        rows = pl.read_parquet(path).sort("place").cast(table.SCHEMA)
+            raise StoreError(
+                f"{path}: a Parquet file, but not one of `lifecycle ingest` of this version; give the logs instead"
+            )
+        rows = pl.scan_parquet(path)
+        part = _part(rows, about) if about else None
+        chosen = (rows.filter(part) if part is not None else rows).drop("server").collect().sort("place")
+        chosen = chosen.drop("place").cast(table.SCHEMA)
         sources = [Source(**s) for s in orjson.loads(metadata["lifecycle.sources"])]
-        return Evidence(list(table.facts(rows)), sources)
+        return Evidence(list(table.facts(chosen)), sources, partial=part is not None)
     except (pl.exceptions.PolarsError, KeyError, TypeError, orjson.JSONDecodeError) as problem:
         raise StoreError(f"{path}: a damaged store; make it again with `lifecycle ingest`") from problem
+
+
+def _part(rows: pl.LazyFrame, about: Sequence[str]) -> pl.Expr | None:
+    """Which rows a question about some ids needs: theirs, those around them, and all about the servers.
+
+    None where that would be most of them.
+    """
+    import polars as pl
+
+    own = [pl.col(name) for name in ("rid", "session_id", "parent_rid")]
+    outer = [pl.col("room").cast(pl.String), *(pl.col("detail").struct.field(n) for n in ("request_id", "trace_id"))]
+    for ids in (own, outer):
+        named = pl.any_horizontal(*(each.str.starts_with(text) for each in ids for text in about))
+        index = rows.select("place", "at", named=named).collect().sort("place")
+        found = index.filter("named")
+        if len(found):
+            break
+    if len(found) > _NEAR or len(index) <= _MANY:
+        return None
+    near = [pl.col("place").is_between(max(0, place - _NEAR), place + _NEAR) for place in found["place"]]
+    ends = (pl.col("place") < _EDGE) | (pl.col("place") >= len(index) - _EDGE)
+    times = found["at"].drop_nulls().to_list()
+    for seconds in _AROUND if times else ():
+        around = pl.any_horizontal(*(pl.col("at").is_between(at - seconds, at + seconds) for at in times))
+        if len(index.filter(around)) <= _MANY:
+            return pl.any_horizontal(pl.col("server"), ends, *near, around)
+    return pl.any_horizontal(pl.col("server"), ends, *near)
 
 
 def merge(parts: Sequence[Evidence]) -> Evidence:
@@ -75,4 +130,5 @@ def merge(parts: Sequence[Evidence]) -> Evidence:
         whole.facts += part.facts
         whole.sources += part.sources
         whole.failed += part.failed
+        whole.partial = whole.partial or part.partial
     return whole

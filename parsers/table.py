@@ -113,10 +113,27 @@ def frame(facts: Sequence[Fact]) -> pl.DataFrame:
 
 def facts(table: pl.DataFrame) -> Iterator[Fact]:
     """The facts of an evidence table, in its order."""
-    for row in table.select(list(COLUMNS)).iter_rows(named=True):
-        row["event"] = Event(row["event"])
-        row["detail"] = _unpacked(row["detail"] or {})
-        yield Fact(**row)
+    events = [_EVENTS[text] for text in table["event"].cast(pl.String)]
+    names = [name for name in COLUMNS if name not in ("event", "detail")]
+    columns = zip(*(table[name].to_list() for name in names), strict=True)
+    for event, detail, values in zip(events, _details(table["detail"]), columns, strict=True):
+        yield Fact(event=event, detail=detail, **dict(zip(names, values, strict=True)))
+
+
+_EVENTS = {str(event): event for event in Event}
+
+
+def _details(column: pl.Series) -> list[dict[str, Any]]:
+    """What each row has of its own, without the keys that only others have."""
+    found: list[dict[str, Any]] = [{} for _ in range(len(column))]
+    for key in column.struct.fields:
+        values = column.struct.field(key)
+        held = values.is_not_null().arg_true()
+        for row, value in zip(held.to_list(), values.gather(held).to_list(), strict=True):
+            found[row][key] = value
+    for detail in found:
+        _unpack(detail)
+    return found
 
 
 def _storable(value: Any, kind: Any) -> Any:
@@ -138,15 +155,13 @@ def _packed(detail: dict[str, Any]) -> dict[str, Any]:
     return packed
 
 
-def _unpacked(detail: dict[str, Any]) -> dict[str, Any]:
-    kept = {k: v for k, v in detail.items() if v is not None}
-    if "args" in kept:
-        kept["args"] = {a["name"]: _untyped(a["value"]) for a in kept["args"]}
-    if "fields" in kept:
-        kept["fields"] = tuple(kept["fields"])
-    if kept.get("kind", "").isdigit():
-        kept["kind"] = int(kept["kind"])
-    return kept
+def _unpack(detail: dict[str, Any]) -> None:
+    if "args" in detail:
+        detail["args"] = {a["name"]: _untyped(a["value"]) for a in detail["args"]}
+    if "fields" in detail:
+        detail["fields"] = tuple(detail["fields"])
+    if detail.get("kind", "").isdigit():
+        detail["kind"] = int(detail["kind"])
 
 
 def _typed(value: Any) -> str:
