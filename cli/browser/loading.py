@@ -10,10 +10,11 @@ from time import monotonic
 
 import polars as pl
 
+from sglang_lifecycle.analyzers import audit
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.verdict import Verdict
+from sglang_lifecycle.analyzers.verdict import RequestRow, Verdict
 from sglang_lifecycle.analyzers.watching import LASTING, SETTLE, heard
 from sglang_lifecycle.cli.browser.rows import Row, frame, row
 from sglang_lifecycle.cli.inputs import Inputs, Request, Window
@@ -115,7 +116,7 @@ class Loading:
         rows: list[Row] = []
         due = 0.0
         for number, rid in enumerate(rids, 1):
-            verdict = explain(incident, rid, window.since, window.until)
+            verdict = _said(incident, rid, window)
             if self._follow and verdict.status != "in-flight":
                 self._settled.add(rid)
             rows += _row(self._question, incident, window, verdict)
@@ -216,8 +217,15 @@ def _ended_badly(attempt: Attempt) -> bool:
     return any(fact.event in _ENDS for fact in attempt.facts)
 
 
+def _said(incident: Incident, rid: str, window: Window) -> Verdict | RequestRow:
+    """What is said of a request; no whole verdict where the list needs none of its words."""
+    if window == Window() and (found := audit.row(incident, rid)).status != "interrupted":
+        return found
+    return explain(incident, rid, window.since, window.until)
+
+
 def _row(
-    question: Request, incident: Incident, window: Window, verdict: Verdict, provisional: bool = False
+    question: Request, incident: Incident, window: Window, verdict: Verdict | RequestRow, provisional: bool = False
 ) -> Iterable[Row]:
     """The row of a request, unless it lies outside the time that is asked about."""
     if question.ignores(verdict.rid):

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from sglang_lifecycle.analyzers.verdict import Verdict
+from sglang_lifecycle.analyzers.verdict import RequestRow, Verdict
 from sglang_lifecycle.cli.text import clean
 from sglang_lifecycle.cli.words import WORDS
 
@@ -47,11 +47,13 @@ def sound(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def row(verdict: Verdict, session_id: str | None, provisional: bool = False) -> Row:
+def row(verdict: Verdict | RequestRow, session_id: str | None, provisional: bool = False) -> Row:
     """What the list says about a request. Nothing is sure of a provisional verdict."""
     times = verdict.times
     words = [verdict.rid, verdict.cause, verdict.stage, verdict.actor, session_id or ""]
-    if verdict.status == "interrupted":  # those that nobody asks about would fill the memory
+    if verdict.status == "interrupted" and isinstance(
+        verdict, Verdict
+    ):  # those that nobody asks about would fill the memory
         words.append(verdict.summary)
     return (
         sound(verdict.rid),
