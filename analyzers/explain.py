@@ -175,7 +175,7 @@ def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
         missing=finding.missing,
         known_faults=_known_faults(scene, finding),
         advice=list(entry.advice),
-        client=_client(attempt, finding, entry.client_sees),
+        client=_client(scene, attempt, finding, entry.client_sees),
         times=times(scene, attempt, finding),
         replay=replay,
         evidence=lines.lines,
@@ -238,13 +238,13 @@ def _version(scene: Scene) -> Version:
     return Version(value=text, source="told" if scene.release.told else "fingerprint")
 
 
-def _client(attempt: Attempt, finding: Finding, sees: str) -> Client:
+def _client(scene: Scene, attempt: Attempt, finding: Finding, sees: str) -> Client:
     access = attempt.access
     status: Any = access.detail.get("http_status") if access is not None else finding.http_status
     return Client(
         http_status=status,
         saw=finding.client_saw or (sees if finding.status == "interrupted" and status is None else None),
-        peer=attempt.peer,
+        peer=attempt.peer if not scene.partial else None,  # others may have waited for a response as well
     )
 
 

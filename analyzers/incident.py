@@ -56,6 +56,7 @@ class Incident:
         for scene in self.scenes:
             scene.others = [s for s in self.scenes if s is not scene]
             scene.limits = limits or {}
+            scene.partial = evidence.partial
         self.by_rid: dict[str, list[tuple[Scene, Attempt]]] = {}
         for scene in self.scenes:
             for attempt in scene.attempts:

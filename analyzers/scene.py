@@ -54,6 +54,8 @@ class Scene:
     """The scenes of the other lives and servers of the incident."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """The limits that the user knows, in seconds, by the text of the timeout (`waiting_timeout`, `running_timeout`)."""
+    partial: bool = False
+    """Whether lines of other requests may have been left out."""
     memo: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @cached_property

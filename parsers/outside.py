@@ -76,6 +76,9 @@ class Records(Protocol):
     def feed(self, line: Line) -> None:
         """Take the next line."""
 
+    def skip(self) -> None:
+        """Lines are left out here."""
+
     def finish(self) -> list[Fact]:
         """The facts, once all lines were taken."""
 
@@ -95,6 +98,10 @@ class Outside:
         """Take the next line."""
         if self.source.recognised > len(self._found) or not self._take(line):
             self._inner.feed(line)
+
+    def skip(self) -> None:
+        """Lines are left out here: nothing goes on after them."""
+        self._inner.skip()
 
     def finish(self) -> list[Fact]:
         """The facts of the stream."""

@@ -105,13 +105,6 @@ class _RangeReader(RecordReader):
                 self.ended.add(rids[0])
         return line
 
-    def close(self) -> list[Fact]:
-        """The facts; their times are settled once the ranges are joined."""
-        if self._raw is not None:
-            self._give_up_raw()
-        self._close_tail()
-        return self.facts
-
     def range(self, facts: Sequence[Fact], lines: int, cut: int, quiet: bool) -> Range:
         """What was read."""
         return Range(
@@ -161,7 +154,7 @@ def read_range(place: Place, zone: tzinfo) -> Range:
             if physical.bytes >= place.base + place.end:
                 break
         quiet = reader.quiet
-        reader.close()
+        reader.skip()  # times are settled once the ranges are joined
         facts = whole.facts if whole is not None else reader.facts
         return reader.range(facts, physical.lines, physical.cut, quiet)
 

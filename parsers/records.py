@@ -50,11 +50,16 @@ class RecordReader:
         else:
             self._begin(line)
 
-    def finish(self) -> list[Fact]:
-        """The end of the source: what is still open is closed."""
+    def skip(self) -> None:
+        """Lines are left out here: nothing goes on after them."""
         if self._raw is not None:
             self._give_up_raw()
         self._close_tail()
+        self._echo = 0
+
+    def finish(self) -> list[Fact]:
+        """The end of the source: what is still open is closed."""
+        self.skip()
         clock.settle(self.facts)
         return self.facts
 

@@ -2,15 +2,15 @@
 
 Nearly all lines of a busy server are routine: other requests' records, their answers, batch lines. A question about a
 few requests needs the lines that name them, those written around these, and every line that is not routine: calls,
-sessions, errors, crashes, starts. Only these are decoded and read; the rest is looked at as bytes, in windows that
-stay in the processor's cache, by several processes at once.
+sessions, crashes, starts. Only these are decoded and read; the rest is looked at as bytes, in windows that
+stay in the processor's cache, by several processes at once, or by ripgrep where it is installed.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +20,7 @@ from os import cpu_count
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from sglang_lifecycle.parsers import ripgrep
 from sglang_lifecycle.parsers.lines import CAP, Line
 
 SMALLEST = 24 << 20
@@ -32,22 +33,16 @@ _AROUND, _STEP = 10.0, 256 << 10  # seconds around a named request's lines that 
 _WIDEST = 2 << 20  # bytes to either side that such a window reaches at most
 _WHOLE = 8 << 20  # bytes of a request's life that are read whole
 
-_STAMP = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,60}\] "
-_RECORDS = (
-    rb'Receive: obj=|Finish: obj=|Receive OpenAI: obj=|in=\w+ReqInput\(|\{"timestamp": "[^"\n]*", "event": "request\.'
+STAMP = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,60}\] "
+ROUTINE = (
+    rb"Receive: obj=|Finish: obj=|Receive OpenAI: obj=|in=\w+ReqInput\(|"
+    rb'\{"timestamp": "[^"\n]*", "event": "request\.|'
+    rb'(?:INFO: +)?\S+ - "(?:GET |POST /(?:generate|encode|v1/[a-z/]+)[ ?])|'
+    rb"Req ?Time ?Stats\(rid=|Received output for rid=|\[http_server\] Error: |(?:Prefill|Decode) batch[ ,.]|"
+    rb"[^\n]*, self\.rid="
 )
-_ANSWERS = rb'(?:INFO: +)?\S+ - "(?:GET |POST /(?:generate|encode|v1/[a-z/]+)[ ?])'
-_STATISTICS = rb"Req ?Time ?Stats\(rid=|Received output for rid="
-_BATCHES = rb"(?:Prefill|Decode) batch[ ,.]"
-
-
-def _others(*routine: bytes) -> re.Pattern[bytes]:
-    """The newline before each line that is none of the routine ones."""
-    return re.compile(rb"\n(?!(?:" + _STAMP + rb")?(?:" + b"|".join(routine) + rb"))")
-
-
-_UNUSUAL = _others(_RECORDS, _ANSWERS, _STATISTICS, _BATCHES)
-_UNUSUAL_OR_BATCH = _others(_RECORDS, _ANSWERS, _STATISTICS)
+"""How the lines begin, after a stamp, that a busy server writes of its requests."""
+_UNUSUAL = re.compile(rb"\n(?!(?:" + STAMP + rb")?(?:" + ROUTINE + rb"))")
 _DATED = re.compile(rb'(?:\n|^)(?:\[|\{"timestamp": ")(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)')
 
 
@@ -64,14 +59,10 @@ class Places:
     newlines: int
 
 
-def scan(path: Path, start: int, end: int, needles: Sequence[bytes], batches: bool = False) -> Places:
-    """Look through the lines that begin in a range of bytes; with `batches` batch lines are none of the routine ones.
-
-    Raises OSError.
-    """
+def scan(path: Path, start: int, end: int, needles: Sequence[bytes]) -> Places:
+    """Look through the lines that begin in a range of bytes. Raises `TooLong`, OSError."""
     offsets, numbers = array("Q"), array("Q")
     named: set[int] = set()
-    pattern = _UNUSUAL_OR_BATCH if batches else _UNUSUAL
     buffer, held, lines = bytearray(_BLOCK + 1), 1, 0
     with path.open("rb", buffering=0) as file:
         at = _next_line(file, start)  # where buffer[1] is; buffer[0] stands for the newline before it
@@ -94,7 +85,7 @@ def scan(path: Path, start: int, end: int, needles: Sequence[bytes], batches: bo
             more = bool(got) and end - at > whole
             hits = {buffer.rfind(b"\n", 0, hit) + 1 for needle in needles for hit in _find(buffer, needle, whole)}
             last = 1
-            for place in sorted(hits.union(match.end() for match in pattern.finditer(buffer, 0, whole))):
+            for place in sorted(hits.union(match.end() for match in _UNUSUAL.finditer(buffer, 0, whole))):
                 lines += buffer.count(b"\n", last, place)
                 last = place
                 offsets.append(at + place - 1)
@@ -153,15 +144,29 @@ def everywhere(path: Path, size: int, needles: Sequence[bytes], report: Callable
     workers = min(cpu_count() or 1, number)
     if workers == 1:
         return scan(path, 0, size, needles)
-    found = Places(array("Q"), array("Q"), frozenset(), 0)
+    found = ripgrep.places(path, needles, rb"^(?:" + STAMP + rb")?(?:" + ROUTINE + rb")")
+    if found is not None:
+        return _counted(path, *found)
+    whole = Places(array("Q"), array("Q"), frozenset(), 0)
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         bounds = [size * i // number for i in range(number + 1)]
         tasks = [(end, pool.submit(scan, path, start, end, needles)) for start, end in pairwise(bounds)]
         for end, task in tasks:
-            found = _joined(found, task.result())
+            whole = _joined(whole, task.result())
             if report is not None:
                 report(end)
-    return found
+    return whole
+
+
+def _counted(path: Path, named: Mapping[int, int], unusual: Mapping[int, int]) -> Places:
+    """The places of lines by their offsets and numbers, in order, and how many lines there are in all."""
+    merged = sorted({**unusual, **named}.items())
+    last, number = merged[-1] if merged else (0, 0)
+    with path.open("rb", buffering=0) as file:
+        file.seek(last)
+        while piece := file.read(_BLOCK):
+            number += piece.count(b"\n")
+    return Places(array("Q", [o for o, _ in merged]), array("Q", [n for _, n in merged]), frozenset(named), number)
 
 
 def _joined(first: Places, then: Places) -> Places:
@@ -187,22 +192,28 @@ class Selected:
         self.lines, self.bytes, self.cut = lines, bytes, 0
         self._file, self._size, self._places = file, size, places
 
-    def __iter__(self) -> Iterator[Line]:
-        """Each line once, in their order."""
+    def __iter__(self) -> Iterator[Line | None]:
+        """Each line once, in their order; None where lines were left out."""
         first, base = self.lines, self.bytes
-        file, at, number, newest = self._file, -1, 0, -1
+        file, at, number = self._file, -1, 0
         for start, end, before in sorted([*self._spans(), *self._lines()]):
             if start > at:
+                if at >= 0:
+                    yield None
                 file.seek(start)
                 at, number = start, before
-            while at < end or newest == start:
+            while at < end:
                 raw = file.readline(CAP)
                 if not raw:
                     break
                 number += 1
-                newest = at
                 yield Line(first + number, base + at, raw)
                 at += len(raw)
+                while len(raw) == CAP and not raw.endswith(b"\n") and (rest := file.readline(_BLOCK)):
+                    at += len(rest)
+                    self.cut += len(rest)
+                    if rest.endswith(b"\n"):
+                        break
         self.lines = first + self._places.newlines + self._unended()
         self.bytes = base + self._size
 
@@ -212,7 +223,7 @@ class Selected:
         return self._file.read(1) not in (b"", b"\n")
 
     def _lines(self) -> Iterator[Span]:
-        """Lines that are not routine, each with the one that follows: it ends what had begun."""
+        """Lines that are not routine."""
         for offset, number in zip(self._places.offsets, self._places.numbers, strict=True):
             yield Span(offset, offset + 1, number)
 

@@ -87,8 +87,13 @@ class Log:
             part = _Part(file, views.look(file), lines, offset)
             self._parts.append(part)
             with file.open() as stream:
-                physical = self._selected(part, stream, report) or self._physical(part, stream)
-                (self._plain if part.view.plain else self._wrapped)(part, physical, report)
+                physical: Lines
+                if part.view.plain:
+                    physical = self._selected(part, stream, report) or self._physical(part, stream)
+                    self._plain(part, physical, report)
+                else:
+                    physical = wrapped = part.view.physical(stream, lines, offset)
+                    self._wrapped(part, wrapped, report)
             part.lines = physical.lines - lines
             self._lines, self._bytes = physical.lines, physical.bytes
             lines, offset = physical.lines, max(physical.bytes, offset + file.size)
@@ -163,7 +168,7 @@ class Log:
     ) -> selection.Selected | None:
         """The lines of a file that matter, where it is large and its lines are what they are in the file."""
         file = part.file
-        if not self._about or file.size < selection.SMALLEST or part.view.backward or not part.view.plain:
+        if not self._about or file.size < selection.SMALLEST or part.view.backward:
             return None
         try:
             places = selection.everywhere(file.path, file.size, self._about, report)
@@ -185,6 +190,9 @@ class Log:
         lines, offset = physical.lines, physical.bytes
         due = physical.bytes + _TICK if report is not None else _QUIET
         for line in physical:
+            if line is None:
+                reader.skip()
+                continue
             feed(line)
             if line.offset >= due and report is not None:
                 due = line.offset + _TICK
@@ -192,7 +200,7 @@ class Log:
         source.lines += physical.lines - lines
         source.bytes += physical.bytes - offset
 
-    def _wrapped(self, part: _Part, physical: Lines, report: Callable[[int], None] | None) -> None:
+    def _wrapped(self, part: _Part, physical: Forward | Backward, report: Callable[[int], None] | None) -> None:
         stream, reader, calibration = None, self._reader(None, part), part.calibration(None, self._tz)
         due = physical.bytes + _TICK if report is not None else _QUIET
         for line in part.view.within(physical):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglang_lifecycle.parsers import selection
+from sglang_lifecycle.parsers import ripgrep, selection
 from sglang_lifecycle.parsers.lines import Forward
 from sglang_lifecycle.parsers.log import read
 
@@ -66,17 +66,35 @@ def test_every_cut_finds_the_same(
     assert lines_before == raw.count(b"\n")
 
 
-def test_a_large_file_is_looked_through_in_ranges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_large_file_is_looked_through_in_ranges(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, installed: bool
+) -> None:
+    """With ripgrep or without, where it is installed."""
+    if not installed:
+        monkeypatch.setattr("shutil.which", lambda _: None)
     path = tmp_path / "server.log"
     line = STAMP + b"Receive: obj=GenerateReqInput(rid='%06d')\n"
-    path.write_bytes(b"".join(line % number for number in range(5000)))
+    unusual = b"[2026-11-29 19:00:01] SIGTERM received. signum=15\n"
+    path.write_bytes(b"".join(line % number for number in range(5000)) + unusual + line % 5000)
     monkeypatch.setattr(selection, "_RANGE", 64 << 10)
     seen: list[int] = []
     places = selection.everywhere(path, path.stat().st_size, [b"004321"], seen.append)
-    assert list(places.offsets) == [4321 * len(line % 0)]
-    assert list(places.numbers) == [4321]
+    assert list(places.offsets) == [4321 * len(line % 0), 5000 * len(line % 0)]
+    assert list(places.numbers) == [4321, 5000]
+    assert places.named == {4321 * len(line % 0)}
+    assert places.newlines == 5002
     assert seen == sorted(seen)
-    assert seen[-1] == path.stat().st_size
+
+
+def test_a_search_that_fails_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "rg"
+    program.write_text("#!/bin/sh\necho 1:0:x\nexit 2\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda _: str(program))
+    assert ripgrep.places(tmp_path / "server.log", [b"rid"], b"^usual") is None
+    monkeypatch.setattr("shutil.which", lambda _: str(tmp_path / "absent"))
+    assert ripgrep.places(tmp_path / "server.log", [b"rid"], b"^usual") is None
 
 
 def test_lines_keep_their_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
