@@ -23,9 +23,11 @@ KEEP = 900.0
 MAX_FACTS = 400_000
 """Facts that are kept at most, the newest."""
 
-_LASTING = frozenset({
+LASTING = frozenset({
     Event.SERVER_ARGS, Event.SERVER_READY, Event.SERVER_CAPACITY, Event.SERVER_STARTED, Event.SESSION_OPENED,
 })  # fmt: skip
+"""What is kept however old it is: it holds for as long as its server lives."""
+
 _LASTING_AT_MOST = 20_000
 
 
@@ -93,7 +95,7 @@ class Watch:
             if rid in incident.batches:
                 continue
             changed = self._changed.get(rid)
-            lately = any(_heard(attempt) >= since for _, attempt in peers)
+            lately = any(heard(attempt) >= since for _, attempt in peers)
             if changed is not None:
                 due = lately or changed >= since
             else:
@@ -102,7 +104,7 @@ class Watch:
                 yield rid
 
 
-def _heard(attempt: Attempt) -> float:
+def heard(attempt: Attempt) -> float:
     """The time of the newest fact about it, UTC epoch seconds."""
     facts = (attempt.received, attempt.finish, *attempt.facts[-1:])
     return max((f.at for f in facts if f is not None and f.at is not None), default=float("inf"))
@@ -124,7 +126,7 @@ def kept(facts: Sequence[Fact]) -> frozenset[int]:
     stale = {f.rid for f in facts if f.rid is not None and f.at is not None and f.at < newest - 24 * KEEP}
     chosen = [
         f for f in facts
-        if f.at is None or f.at >= horizon or f.event in _LASTING
+        if f.at is None or f.at >= horizon or f.event in LASTING
         or (f.rid is not None and f.rid not in ended and f.rid not in stale)
     ]  # fmt: skip
     return frozenset(map(id, chosen[-MAX_FACTS:]))

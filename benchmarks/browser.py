@@ -1,7 +1,8 @@
 """How the browser feels with very many requests: the first rows, keys while it fills and after, memory.
 
-Run it as `python benchmarks/browser.py [REQUESTS]`; one in twenty of the made-up requests was interrupted. The times go
-from a key to the end of the drawing that follows it. Nothing is asserted: machines differ.
+Run it as `python benchmarks/browser.py [REQUESTS]`; one in twenty of the made-up requests was interrupted. Or run it on
+logs that are there: `python benchmarks/browser.py PATH [SECONDS]`. The times go from a key to the end of the drawing
+that follows it. Nothing is asserted: machines differ.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import random
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from math import inf
 from time import perf_counter
 
 import polars as pl
@@ -18,9 +19,9 @@ from textual.pilot import Pilot
 
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.cli.browser import app as browser
-from sglang_lifecycle.cli.browser.loading import LOAD, Progress, Ready, Step
+from sglang_lifecycle.cli.browser.loading import LOAD, Loading, Progress, Ready
 from sglang_lifecycle.cli.browser.rows import SCHEMA
-from sglang_lifecycle.cli.inputs import Request, request
+from sglang_lifecycle.cli.inputs import request
 from sglang_lifecycle.parsers.evidence import Evidence
 
 CHUNK = 5_000
@@ -46,28 +47,35 @@ def chunk(start: int, number: int, chance: random.Random) -> pl.DataFrame:
         "completion": [chance.randrange(2_000) for _ in places],
         "session": [f"session-{place % 5000}" for place in places],
         "synthetic": [False] * number,
+        "provisional": [False] * number,
         "text": [f"{rid} {cause}" for rid, cause in zip(rids, causes, strict=True)],
     }
     return pl.DataFrame(columns, schema=SCHEMA)
 
 
-def steps(number: int) -> Callable[[Request, Callable[[Progress], None]], Iterator[Step]]:
+def made_up(number: int) -> type[Loading]:
     """As if so many requests were being judged."""
 
-    def made(question: Request, report: Callable[[Progress], None]) -> Iterator[Step]:
-        chance = random.Random(1)
-        yield Ready(Incident(Evidence()), pl.DataFrame(schema=LOAD))
-        for start in range(0, number, CHUNK):
-            yield chunk(start, min(CHUNK, number - start), chance)
-            yield Progress("judging", start + CHUNK, number)
+    class MadeUp(Loading):
+        def read(self) -> None:
+            chance = random.Random(1)
+            self._take(Ready(Incident(Evidence()), pl.DataFrame(schema=LOAD)))
+            for start in range(0, number, CHUNK):
+                self._take(chunk(start, min(CHUNK, number - start), chance))
+                self._take(Progress("judging", start + CHUNK, number))
 
-    return made
+    return MadeUp
 
 
-async def measure(number: int) -> None:
-    """Drive the browser and print what it took."""
-    browser.steps = steps(number)  # type: ignore[attr-defined]
-    app = browser.Browser(request(["."], None, None, None, None, None))
+def opened(*paths: str) -> browser.Browser:
+    """The browser on some paths."""
+    return browser.Browser(request(paths, None, None, None, None, None))
+
+
+async def filled(number: int) -> None:
+    """The list with so many made-up requests."""
+    browser.Loading = made_up(number)  # type: ignore[misc, attr-defined]
+    app = opened(".")
     began = perf_counter()
     async with app.run_test(size=(160, 48)) as pilot:
         while not len(app.requests.view):
@@ -85,8 +93,36 @@ async def measure(number: int) -> None:
             while app.requests.view is before:
                 await asyncio.sleep(0.001)
             print(f"{name}: answered after {answered * 1000:.0f} ms, shown after {perf_counter() - began:.2f} s")
-    peak, rows = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000, app.rows.frame.estimated_size("mb")
-    print(f"memory: {peak:,.0f} MB, {rows:,.0f} MB of them for the rows")
+    print(f"memory: {memory():,.0f} MB, {app.rows.frame.estimated_size('mb'):,.0f} MB of them for the rows")
+
+
+async def read(path: str, seconds: float) -> None:
+    """A log that is there: the first rows, and keys while it is read and judged, for so long at most."""
+    app = opened(path)
+    began = perf_counter()
+    first: float | None = None
+    last: tuple[str, int] = ("", 0)
+    async with app.run_test(size=(160, 48)) as pilot:
+        keys: dict[str, list[float]] = {}
+        while (elapsed := perf_counter() - began) < seconds and app.is_running and (app.doing or not len(app.rows)):
+            keys.setdefault(app.doing.split()[0], []).append(await pressed(pilot, "jk"[int(elapsed * 10) % 2]))
+            if first is None and len(app.requests.view):
+                first = perf_counter() - began
+                print(f"first rows on the screen after {first:.2f} s")
+            if app.doing.split()[:1] != last[0].split()[:1] and last[0]:
+                print(f"{last[0]}: {last[1]:,} rows after {elapsed:.1f} s, {memory():,.0f} MB")
+            last = app.doing, len(app.rows)
+            await asyncio.sleep(0.1)
+        print(f"{app.doing or 'read'}: {len(app.rows):,} rows after {perf_counter() - began:.1f} s, {memory():,.0f} MB")
+        for doing, times in keys.items():
+            said(f"a key while {doing}", times)
+    if app.problem is not None:
+        raise app.problem
+
+
+def memory() -> float:
+    """The most that was needed so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
 
 
 async def pressed(pilot: Pilot[None], key: str) -> float:
@@ -102,8 +138,10 @@ async def pressed(pilot: Pilot[None], key: str) -> float:
 def said(name: str, times: list[float]) -> None:
     """The middle and the worst of some times."""
     middle = sorted(times)[len(times) // 2]
-    print(f"{name}: {middle * 1000:.0f} ms, at worst {max(times) * 1000:.0f} ms")
+    often = sorted(times)[len(times) * 95 // 100]
+    print(f"{name}: {middle * 1000:.0f} ms, 95 % within {often * 1000:.0f} ms, at worst {max(times) * 1000:.0f} ms")
 
 
 if __name__ == "__main__":
-    asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000))
+    what, *limit = sys.argv[1:] or ["1000000"]
+    asyncio.run(filled(int(what)) if what.isdigit() else read(what, float(limit[0]) if limit else inf))

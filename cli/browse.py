@@ -27,7 +27,7 @@ from sglang_lifecycle.cli.options import (
 
 def command(
     paths: Paths,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Read the logs again whenever they grow.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on reading as the logs grow.")] = False,
     since: Since = None,
     until: Until = None,
     tz: Zone = None,

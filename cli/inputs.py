@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -16,12 +16,13 @@ from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
 from sglang_lifecycle.cli.workers import workers
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from pathlib import Path
 
     from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine
     from sglang_lifecycle.parsers.envelopes import Envelope
     from sglang_lifecycle.parsers.evidence import Evidence
+    from sglang_lifecycle.parsers.outside import Choose
 
 EXCERPT = 400
 """Characters of a line's excerpt in JSON."""
@@ -62,8 +63,8 @@ class Request:
 
     def read(self, cluster: str | None = None) -> Evidence:
         """Read the inputs, large ones on the Dask cluster at an address; what is wrong with them goes to stderr."""
-        with workers(self.paths, cluster) as pool, progress("reading") as report:
-            evidence = self.evidence(report, pool=pool)
+        with progress("reading") as report:
+            evidence = self.evidence(report, cluster=cluster)
         complain(evidence)
         return evidence
 
@@ -71,22 +72,15 @@ class Request:
         self,
         report: Callable[[int, int], None] | None = None,
         about: Sequence[str] = (),
-        pool: Executor | None = None,
+        cluster: str | None = None,
     ) -> Evidence:
         """Read the inputs without a word; `report` is called with the bytes read and the bytes in all.
 
         Of large logs only what may have to do with the ids in `about`, where there are any.
         """
-        from sglang_lifecycle.parsers import envelopes, store
-        from sglang_lifecycle.parsers.log import read
-
-        envelopes.tell(self.envelopes)
-        stores = [path for path in self.paths if store.is_store(path)]
-        logs = [path for path in self.paths if path not in stores]
-        parts = [_stored(path, about) for path in stores]
-        if logs:
-            parts.append(read(logs, tz=self.zone, progress=report, about=about, pool=pool))
-        return parts[0] if len(parts) == 1 else store.merge(parts)
+        inputs = Inputs(self, about)
+        inputs.read(report, cluster)
+        return inputs.evidence()
 
     def about(self, ids: Sequence[str]) -> tuple[Evidence, Incident]:
         """Read what the fate of a few requests rests on: a part of large logs where that is enough, else all."""
@@ -136,6 +130,43 @@ class Request:
         if since is not None and until is not None and since > until:
             raise UsageError(f"--since ({self.clock.full(since)}) is later than --until ({self.clock.full(until)})")
         return Window(since, until)
+
+
+class Inputs:
+    """The inputs of a question: stores, and logs that can be looked at while they are read and read on as they grow."""
+
+    def __init__(self, question: Request, about: Sequence[str] = (), growing: bool = False) -> None:
+        from sglang_lifecycle.parsers import envelopes, store
+        from sglang_lifecycle.parsers.log import Reading
+
+        envelopes.tell(question.envelopes)
+        stores = [path for path in question.paths if store.is_store(path)]
+        self._logs = [path for path in question.paths if path not in stores]
+        self._stored = [_stored(path, about) for path in stores]
+        self._reading = Reading(question.zone, about, growing)
+        self._together = not about and not growing
+
+    def read(self, report: Callable[[int, int], None] | None = None, cluster: str | None = None) -> None:
+        """Read it all; `report` is called with the bytes read and the bytes in all, and may call `so_far`."""
+        with workers(self._logs if self._together else (), cluster) as pool:
+            self._reading.read(self._logs, report, pool)
+
+    def more(self, grown: Collection[Path]) -> bool:
+        """Read on in files that have grown; returns False where that can't be. Raises OSError."""
+        return self._reading.more(grown)
+
+    def evidence(self) -> Evidence:
+        """All that they say, once there is nothing more to read."""
+        return self._with_stores(self._reading.evidence())
+
+    def so_far(self, choose: Choose | None = None) -> Evidence:
+        """What they said up to now, in copies; `choose` picks the facts of each stream."""
+        return self._with_stores(self._reading.so_far(choose) if choose else self._reading.so_far())
+
+    def _with_stores(self, evidence: Evidence) -> Evidence:
+        from sglang_lifecycle.parsers import store
+
+        return store.merge([*self._stored, evidence]) if self._stored else evidence
 
 
 def complain(evidence: Evidence) -> None:

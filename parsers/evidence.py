@@ -7,8 +7,9 @@ the line does not have is an interval (`at` ± `at_error`), never a made-up inst
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 
@@ -130,6 +131,15 @@ class Fact:
     detail: dict[str, Any] = field(default_factory=dict)
     """What only some kinds of facts have; `sglang_lifecycle.parsers.table.DETAIL` lists the keys and their types."""
 
+    def copy(self) -> Fact:
+        """One that can be changed without changing this."""
+        twin = Fact(*_values(self))
+        twin.detail = dict(self.detail)
+        return twin
+
+
+_values = attrgetter(*(each.name for each in fields(Fact)))
+
 
 @dataclass(slots=True)
 class Source:
@@ -147,6 +157,10 @@ class Source:
     warnings: list[str] = field(default_factory=list)
     wrappers: list[str] = field(default_factory=list)
     zone: str | None = None
+
+    def copy(self) -> Source:
+        """One that can be changed without changing this."""
+        return replace(self, warnings=list(self.warnings), wrappers=list(self.wrappers))
 
 
 @dataclass(slots=True)

@@ -73,7 +73,7 @@ class Forward:
     left out of endless lines.
     """
 
-    def __init__(self, file: BinaryIO, lines: int = 0, bytes: int = 0) -> None:
+    def __init__(self, file: BinaryIO | Whole, lines: int = 0, bytes: int = 0) -> None:
         self.lines, self.bytes, self.cut = lines, bytes, 0
         self._file = file
 
@@ -99,6 +99,18 @@ class Forward:
             self.cut += len(rest)
             if rest.endswith(b"\n"):
                 return
+
+
+class Whole:
+    """A file that is still written to: the last line is held back until it has its end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def readline(self, size: int = -1, /) -> bytes:
+        """The next line, or nothing."""
+        raw = self._file.readline(size)
+        return raw if raw.endswith(b"\n") or len(raw) == size else b""
 
 
 class Backward:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from datetime import tzinfo
 from functools import partial
+from pathlib import Path
 
 from sglang_lifecycle.parsers import exhibits, views
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
 from sglang_lifecycle.parsers.garbage import uncollected
-from sglang_lifecycle.parsers.inputs import expand
-from sglang_lifecycle.parsers.outside import Outside
+from sglang_lifecycle.parsers.inputs import Input, expand
+from sglang_lifecycle.parsers.outside import Choose, Outside
 from sglang_lifecycle.parsers.prefix import Prefix, zone
 from sglang_lifecycle.parsers.records import RecordReader
 from sglang_lifecycle.parsers.streams import Log
@@ -35,46 +36,82 @@ def read(
     can't be read is named in `Evidence.failed`, everything else is used. Large logs are read in ranges by the workers
     of `pool`, which have to see the files under the same paths; what comes out is the same. Raises `UnknownZone`.
     """
-    with uncollected():
-        return _read(paths, zone(tz) if tz is not None else None, progress, about, pool)
+    reading = Reading(tz, about)
+    reading.read(paths, progress, pool)
+    return reading.evidence()
 
 
-def _read(
-    paths: Sequence[str],
-    given: tzinfo | None,
-    progress: Progress | None,
-    about: Sequence[str],
-    pool: Executor | None,
-) -> Evidence:
-    evidence = Evidence()
-    inputs = expand(paths, evidence.failed, progress)
-    total = sum(one.size for one in inputs)
-    needles = [text.encode("utf-8", "replace") for text in about]
-    done = 0
-    for one in inputs:
+def _all(found: Sequence[Fact]) -> Sequence[Fact]:
+    return found
+
+
+class Reading:
+    """Inputs that can be looked at while they are read, and read on where they have `growing` logs.
+
+    `tz` and `about` are as `read` has them. Raises `UnknownZone`.
+    """
+
+    def __init__(self, tz: str | None = None, about: Sequence[str] = (), growing: bool = False) -> None:
+        self._tz, self._growing = zone(tz) if tz is not None else None, growing
+        self._about = [text.encode("utf-8", "replace") for text in about]
+        self._failed: list[str] = []
+        self._partial = False
+        self._read: list[Log | tuple[Source, list[Fact]]] = []
+
+    def read(self, paths: Sequence[str], progress: Progress | None = None, pool: Executor | None = None) -> None:
+        """Read it all; `progress` is called with the bytes read and the bytes in all, `pool` is as `read` has it."""
+        with uncollected():
+            inputs = expand(paths, self._failed, progress)
+            total = sum(one.size for one in inputs)
+            done = 0
+            for one in inputs:
+                self._take(one, partial(_report, progress, done, total) if progress is not None else None, pool)
+                done += one.size
+        if progress is not None:
+            progress(total, total)
+
+    def _take(self, one: Input, report: Callable[[int], None] | None, pool: Executor | None) -> None:
         if one.files[0].exhibit:
-            source, found = exhibits.read(one.name, one.files[0].path)
+            self._read.append(exhibits.read(one.name, one.files[0].path))
             views.remember(one.name, views.View(one.files[0].path, one.size), None)
-            evidence.sources.append(source)
-            evidence.facts.extend(found)
-            done += one.size
-            continue
-        log = Log(one, given, reader, needles)
+            return
+        log = Log(one, self._tz, reader, self._about, self._growing)
+        self._read.append(log)
         try:
-            log.read(partial(_report, progress, done, total) if progress is not None else None, pool)
+            log.read(report, pool)
         except OSError as error:
             log.warnings.append(f"{one.name}: cannot be read: {error.strerror or error}")
             if any(file.named for file in one.files):
-                evidence.failed.append(log.warnings[-1])
-        done += one.size
-        evidence.partial = evidence.partial or log.partial
-        for source, found in log.finish():
-            evidence.sources.append(source)
-            evidence.facts.extend(found)
-    fold(evidence)
-    if progress is not None:
-        progress(total, total)
-    return evidence
+                self._failed.append(log.warnings[-1])
+        self._partial = self._partial or log.partial
+        if not self._growing:
+            self._read[-1:] = log.finish()
+
+    def more(self, paths: Collection[Path]) -> bool:
+        """Read on in logs that have grown; returns False if one of them can't be. Raises OSError."""
+        grown = [log for log in self._read if isinstance(log, Log) and log.path in paths]
+        return len(grown) == len(paths) and all(log.more() for log in grown)
+
+    def evidence(self) -> Evidence:
+        """All that was read, once there is nothing more to read."""
+        return self._evidence(Log.finish, _all)
+
+    def so_far(self, choose: Choose = _all) -> Evidence:
+        """What was read up to here, in copies; `choose` picks the facts of each stream. What is said may still change.
+
+        It may be called from within `progress`.
+        """
+        return self._evidence(lambda log: log.so_far(choose), choose)
+
+    def _evidence(self, finish: Callable[[Log], Iterable[tuple[Source, list[Fact]]]], choose: Choose) -> Evidence:
+        evidence = Evidence(failed=list(self._failed), partial=self._partial)
+        with uncollected():
+            for one in self._read:
+                for source, found in finish(one) if isinstance(one, Log) else [(one[0], choose(one[1]))]:
+                    evidence.sources.append(source)
+                    evidence.facts.extend(found)
+            fold(evidence)
+        return evidence
 
 
 def stream(

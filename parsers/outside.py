@@ -7,6 +7,7 @@ stranger's text.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -14,6 +15,9 @@ from sglang_lifecycle.parsers import gateway
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
 from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.prefix import Prefix
+
+Choose = Callable[[Sequence[Fact]], Sequence[Fact]]
+"""Picks some of the facts of a stream, in their order."""
 
 
 class _Notice(NamedTuple):
@@ -66,6 +70,9 @@ class Records(Protocol):
     source: Source
     facts: list[Fact]
 
+    def twin(self, choose: Choose) -> Records:
+        """A reader that can be finished in this one's stead."""
+
     def feed(self, line: Line) -> None:
         """Take the next line."""
 
@@ -100,6 +107,12 @@ class Outside:
         """The facts of the stream."""
         own = self._inner.finish()
         return self._found + own
+
+    def twin(self, choose: Choose) -> Outside:
+        """A reader of the facts that `choose` picks, copied; it can be finished in this one's stead."""
+        twin = Outside(self._inner.twin(choose), self._prefix)
+        twin._found = [fact.copy() for fact in choose(self._found)]
+        return twin
 
     @property
     def facts(self) -> list[Fact]:

@@ -31,6 +31,7 @@ from sglang_lifecycle.parsers.requestlog import RequestRecord
 SIZE = 32 << 20
 """Bytes of a range."""
 
+_FIRST = 4 << 20  # bytes of the first range: something can be told of a log soon
 _REACH = 4 << 20  # bytes after a cut in which a record has to begin
 _AHEAD = 3 * (cpu_count() or 1)  # ranges that workers may have read before they are taken
 _KNOWN = 20_000  # lines of strangers that one reader remembers
@@ -181,8 +182,8 @@ def places(path: Path, size: int, base: int) -> list[Place]:
     prefix = Prefix()
     found = [0]
     with path.open("rb") as file:
-        for nominal in range(SIZE, size, SIZE):
-            if nominal <= found[-1]:
+        for nominal in [_FIRST, *range(SIZE, size, SIZE)]:
+            if not found[-1] < nominal < size:
                 continue
             file.seek(nominal - 1)
             at = nominal - 1 + len(file.readline())  # to the end of the line that the place is in
@@ -200,6 +201,7 @@ class Joined:
     """The ranges of a log so far, as one reader would have read them."""
 
     source: str
+    facts: list[Fact] = field(default_factory=list)
     lines: int = 0
     recognised: int = 0
     unknown: int = 0
@@ -216,14 +218,14 @@ class Joined:
     _raw: set[str] = field(default_factory=set)
     _fields: set[tuple[str, ...]] = field(default_factory=set)
 
-    def add(self, place: Place, part: Range) -> list[Fact] | None:
-        """Join the next range; returns its facts, or None where it took something for granted that does not hold."""
+    def add(self, place: Place, part: Range) -> bool:
+        """Join the next range; False where it took something for granted that does not hold."""
         if self.lines and not self._holds(part):
-            return None
+            return False
         self.outside += part.outside
-        facts = list(_unpacked(part.facts, self.source, self.lines))
-        for fact in facts:
+        for fact in _unpacked(part.facts, self.source, self.lines):
             self._once(fact)
+            self.facts.append(fact)
         self.lines += part.lines
         self.by_file[place.path] += part.lines
         self.cut[place.path] += part.cut
@@ -235,7 +237,7 @@ class Joined:
         self._open = (self._open - part.ended) | part.open
         self._texts.extend(part.texts)
         self._raw |= part.raw
-        return facts if len(self.strangers) < _KNOWN else None
+        return len(self.strangers) < _KNOWN
 
     def _holds(self, part: Range) -> bool:
         first_lines = {text.split("\n")[0].rstrip("\r") for text in self._texts}
@@ -291,44 +293,29 @@ _HEAD = 8  # no line of a stranger that matters is shorter
 
 def read(
     found: Sequence[Place],
-    source: str,
+    joined: Joined,
     zone: tzinfo,
     pool: Executor,
-    take: Callable[[list[Fact], Joined], bool],
     report: Callable[[int], None] | None = None,
-) -> Joined | None:
-    """Read the ranges of a log; `take` gets the facts of each, in their order, until it answers no.
+    taken: Callable[[Joined], bool] = lambda _: True,
+) -> bool:
+    """Read the ranges of a log; `taken` is called after each of them, and may answer that it is no use going on.
 
-    Returns None where only one reader of all of it can tell what it says: what was taken is then worth nothing. Raises
-    OSError.
+    Returns False where only one reader of all of it can tell what it says. Raises OSError.
     """
     try:
-        return _read(found, source, zone, pool, take, report)
+        for place, part in _ahead(pool, found, zone):
+            if not joined.add(place, part) or not taken(joined):
+                return False
+            if report is not None:
+                report(place.base + place.end)
+        if joined.strangers or joined.gaps:
+            texts, gaps = sorted(joined.strangers), sorted(joined.gaps)
+            checks = [pool.submit(printed, place, texts, gaps) for place in found]
+            return not any(check.result() for check in checks)
     except BrokenExecutor:  # its workers have died
-        return None
-
-
-def _read(
-    found: Sequence[Place],
-    source: str,
-    zone: tzinfo,
-    pool: Executor,
-    take: Callable[[list[Fact], Joined], bool],
-    report: Callable[[int], None] | None,
-) -> Joined | None:
-    joined = Joined(source)
-    for place, part in _ahead(pool, found, zone):
-        facts = joined.add(place, part)
-        if facts is None or not take(facts, joined):
-            return None
-        if report is not None:
-            report(place.base + place.end)
-    if joined.strangers or joined.gaps:
-        texts, gaps = sorted(joined.strangers), sorted(joined.gaps)
-        checks = [pool.submit(printed, place, texts, gaps) for place in found]
-        if any(check.result() for check in checks):
-            return None
-    return joined
+        return False
+    return True
 
 
 def _ahead(pool: Executor, found: Sequence[Place], zone: tzinfo) -> Iterator[tuple[Place, Range]]:

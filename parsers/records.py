@@ -9,6 +9,7 @@ import orjson
 from sglang_lifecycle.parsers import clock, facts, requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
 from sglang_lifecycle.parsers.lines import Line
+from sglang_lifecycle.parsers.outside import Choose
 from sglang_lifecycle.parsers.patterns import Pattern, table
 from sglang_lifecycle.parsers.prefix import Head, Prefix
 from sglang_lifecycle.parsers.strangers import Strangers
@@ -61,6 +62,16 @@ class RecordReader:
         self.skip()
         clock.settle(self.facts)
         return self.facts
+
+    def twin(self, choose: Choose) -> RecordReader:
+        """A reader in the same state with copies of the facts that `choose` picks: finishing it leaves this one be."""
+        twin = RecordReader(self.source.copy(), self.prefix)
+        chosen = choose(self.facts)
+        twin.facts = [fact.copy() for fact in chosen]
+        if self._tail is not None and chosen and chosen[-1] is self._tail[0]:
+            twin._tail = twin.facts[-1], list(self._tail[1])
+        twin._raw = self._raw
+        return twin
 
     def forget(self, keep: frozenset[int]) -> None:
         """Let go of all facts but those whose identity is in `keep`; the newest may still be added to and stays."""

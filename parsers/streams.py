@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import tzinfo
+from pathlib import Path
 from typing import BinaryIO
 
 from sglang_lifecycle.parsers import clock, inputs, ranges, selection, views
 from sglang_lifecycle.parsers.calibration import Calibration, calibrate
 from sglang_lifecycle.parsers.evidence import Fact, Source
 from sglang_lifecycle.parsers.inputs import File, Input
-from sglang_lifecycle.parsers.lines import CAP, Backward, Forward
-from sglang_lifecycle.parsers.outside import Outside
+from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Whole
+from sglang_lifecycle.parsers.outside import Choose, Outside
 from sglang_lifecycle.parsers.views import View
 
 _TICK = 1 << 22  # bytes between two calls of a progress function
@@ -49,7 +50,8 @@ class Log:
     """A log with a reader for each of its streams, which `open_reader` makes for a source and the zone of its stamps.
 
     `tz` is the zone that the user gave. Where `about` says which texts matter, lines of large files that have nothing
-    to do with them may be left out; `partial` tells whether any were. `warnings` are about the log as a whole.
+    to do with them may be left out; `partial` tells whether any were. `warnings` are about the log as a whole. Of one
+    that is `growing` a last line without its end is left for later.
     """
 
     def __init__(
@@ -58,10 +60,14 @@ class Log:
         tz: tzinfo | None,
         open_reader: Callable[[Source, tzinfo], Outside],
         about: Sequence[bytes] = (),
+        growing: bool = False,
     ) -> None:
         self.warnings: list[str] = []
         self.partial = False
-        self._log, self._tz, self._open, self._about = log, tz, open_reader, about
+        self._log, self._tz, self._open, self._about, self._growing = log, tz, open_reader, about, growing
+        self._lines = self._bytes = 0
+        self._joined: ranges.Joined | None = None
+        """What several processes have read so far, while they do."""
         self._readers: dict[str | None, Outside] = {}
         self._parts: list[_Part] = []
 
@@ -73,7 +79,8 @@ class Log:
         if self._log.problem is not None:
             self.warnings.append(f"{self._log.name}: {self._log.problem}")
             return
-        if pool is not None and not self._about and self._log.size > 2 * ranges.SIZE and self._together(pool, report):
+        large = self._log.size > 2 * ranges.SIZE and not self._about and not self._growing
+        if pool is not None and large and self._together(pool, report):
             return
         lines = offset = 0
         for file in self._log.files:
@@ -82,27 +89,15 @@ class Log:
             with file.open() as stream:
                 physical: Lines
                 if part.view.plain:
-                    physical = self._selected(part, stream, report) or part.view.physical(stream, lines, offset)
+                    physical = self._selected(part, stream, report) or self._physical(part, stream)
                     self._plain(part, physical, report)
                 else:
                     physical = wrapped = part.view.physical(stream, lines, offset)
                     self._wrapped(part, wrapped, report)
             part.lines = physical.lines - lines
+            self._lines, self._bytes = physical.lines, physical.bytes
             lines, offset = physical.lines, max(physical.bytes, offset + file.size)
             self._remark(part, physical.cut)
-
-    def _together(self, pool: Executor, report: Callable[[int], None] | None) -> bool:
-        """Read it in ranges, by the processes of a pool; whether that tells what one reader would have made of it."""
-        facts: list[Fact] = []
-
-        def take(more: list[Fact], _: ranges.Joined) -> bool:
-            facts.extend(more)
-            return True
-
-        joined = self._joined(pool, take, report)
-        if joined is not None:
-            self._readers[None].adopt(facts, joined.outside)
-        return joined is not None
 
     def stream(
         self, pool: Executor, take: Callable[[list[Fact]], None], report: Callable[[int], None] | None = None
@@ -112,50 +107,87 @@ class Log:
         It can where each line has its own stamp and nothing in the log is from around the server. Raises OSError.
         """
 
-        def place(facts: list[Fact], so_far: ranges.Joined) -> bool:
-            if so_far.outside or any(fact.at_from != "own" for fact in facts):
+        def taken(joined: ranges.Joined) -> bool:
+            facts, joined.facts = joined.facts, []
+            if joined.outside or any(fact.at_from != "own" for fact in facts):
                 return False
             clock.settle(facts)
-            self._number(so_far)
             if len(self._parts) > 1:
+                self._count(joined)
                 self._place(None, facts)
             take(facts)
             return True
 
-        return self._log.problem is None and self._joined(pool, place, report) is not None
+        return self._log.problem is None and self._together(pool, report, taken)
 
-    def _joined(
+    def _together(
         self,
         pool: Executor,
-        take: Callable[[list[Fact], ranges.Joined], bool],
         report: Callable[[int], None] | None,
-    ) -> ranges.Joined | None:
+        taken: Callable[[ranges.Joined], bool] = lambda _: True,
+    ) -> bool:
+        """Read it in ranges, by the processes of a pool; whether that tells what one reader would have made of it."""
+        parts: list[_Part] = []
         offset, found = 0, []
         for file in self._log.files:
-            self._parts.append(_Part(file, views.look(file), 0, offset))
+            parts.append(_Part(file, views.look(file), 0, offset))
+            if not parts[-1].view.plain or parts[-1].view.backward:
+                return False
             found += ranges.places(file.path, file.size, offset)
             offset += file.size
-        joined = None
-        if all(part.view.plain and not part.view.backward for part in self._parts):
-            zone = self._parts[0].calibration(None, self._tz).zone
-            joined = ranges.read(found, self._log.name, zone, pool, take, report)
-        if joined is None:
-            self._parts.clear()
-            return None
-        self._number(joined)
-        for part in self._parts:
+        zone = parts[0].calibration(None, self._tz).zone
+        joined = self._joined = ranges.Joined(self._log.name)
+        self._parts = parts
+        try:
+            if not ranges.read(found, joined, zone, pool, report, taken):
+                self._parts = []
+                return False
+        finally:
+            self._joined = None
+        self._count(joined)
+        for part in parts:
             self._remark(part, joined.cut[part.file.path])
-            source = self._reader(None, part).source
+            reader = self._reader(None, part)
+        reader.adopt(joined.facts, joined.outside)
+        source = reader.source
         source.lines, source.bytes = joined.lines, offset
         source.recognised, source.unknown = joined.recognised, joined.unknown
-        return joined
+        return True
 
-    def _number(self, joined: ranges.Joined) -> None:
-        """Note the lines of each file, as far as they have been counted."""
+    def _count(self, joined: ranges.Joined) -> None:
+        """Say which lines each file has."""
         first = 0
         for part in self._parts:
             part.first, part.lines = first, joined.by_file[part.file.path]
             first += part.lines
+
+    @property
+    def path(self) -> Path:
+        """Where the bytes of its newest file are."""
+        return self._log.files[-1].path
+
+    @property
+    def _can_grow(self) -> bool:
+        """Whether it can be read on from where it ended: its newest file is being read, and lies there as it is."""
+        view = self._parts[-1].view if len(self._parts) == len(self._log.files) else None
+        return self._growing and view is not None and view.plain and not view.backward
+
+    def _physical(self, part: _Part, stream: BinaryIO) -> Forward | Backward:
+        if self._can_grow:
+            return Forward(Whole(stream), part.first, part.offset)
+        return part.view.physical(stream, part.first, part.offset)
+
+    def more(self) -> bool:
+        """Read on in the newest file of a growing log; returns whether that can be done. Raises OSError."""
+        if not self._can_grow:
+            return False
+        part = self._parts[-1]
+        with part.file.open() as stream:
+            stream.seek(self._bytes - part.offset)
+            physical = Forward(Whole(stream), self._lines, self._bytes)
+            self._plain(part, physical, None)
+        self._lines, self._bytes = physical.lines, physical.bytes
+        return True
 
     def _selected(
         self, part: _Part, stream: BinaryIO, report: Callable[[int], None] | None
@@ -181,6 +213,7 @@ class Log:
     def _plain(self, part: _Part, physical: Lines, report: Callable[[int], None] | None) -> None:
         reader = self._reader(None, part)
         feed, source = reader.feed, reader.source
+        lines, offset = physical.lines, physical.bytes
         due = physical.bytes + _TICK if report is not None else _QUIET
         for line in physical:
             if line is None:
@@ -190,8 +223,8 @@ class Log:
             if line.offset >= due and report is not None:
                 due = line.offset + _TICK
                 report(line.offset)
-        source.lines += physical.lines - part.first
-        source.bytes += physical.bytes - part.offset
+        source.lines += physical.lines - lines
+        source.bytes += physical.bytes - offset
 
     def _wrapped(self, part: _Part, physical: Forward | Backward, report: Callable[[int], None] | None) -> None:
         stream, reader, calibration = None, self._reader(None, part), part.calibration(None, self._tz)
@@ -225,10 +258,32 @@ class Log:
 
     def finish(self) -> Iterator[tuple[Source, list[Fact]]]:
         """The sources with their facts, each placed in the file that it comes from."""
+        return self._finish(self._readers)
+
+    def so_far(self, choose: Choose) -> Iterator[tuple[Source, list[Fact]]]:
+        """As if it ended here, with copies of the facts that `choose` picks of each stream.
+
+        A log that is read backwards has no places before its end is reached, and so no facts.
+        """
+        if self._joined is not None:
+            yield from self._finish({None: self._adopted(self._joined, choose)})
+        elif not any(part.view.backward and not part.lines for part in self._parts):
+            yield from self._finish({stream: reader.twin(choose) for stream, reader in self._readers.items()})
+
+    def _adopted(self, joined: ranges.Joined, choose: Choose) -> Outside:
+        self._count(joined)
+        source = Source(self._log.name, lines=joined.lines, bytes=self._log.size, recognised=joined.recognised)
+        reader = self._open(source, self._parts[0].calibration(None, self._tz).zone)
+        outside = choose(joined.facts[: joined.outside])
+        own = choose(joined.facts[joined.outside :])
+        reader.adopt([fact.copy() for fact in (*outside, *own)], len(outside))
+        return reader
+
+    def _finish(self, readers: Mapping[str | None, Outside]) -> Iterator[tuple[Source, list[Fact]]]:
         warnings = self.warnings
-        for stream, reader in self._readers.items():
+        for stream, reader in readers.items():
             found, source = reader.finish(), reader.source
-            if source.lines == 0 and len(self._readers) > 1:
+            if source.lines == 0 and len(readers) > 1:
                 continue  # nothing but the streams
             if len(self._parts) > 1 or self._parts[0].view.backward:
                 self._place(stream, found)

@@ -57,6 +57,10 @@ class Page(Screen[None]):
     }
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._title = Text()
+
     @property
     def browser(self) -> Browser:
         """The app, as what it is."""
@@ -77,7 +81,17 @@ class Page(Screen[None]):
         return ()
 
     def say(self, text: Text) -> None:
-        """Show a title."""
+        """Show a title, with the browser's progress at the right edge."""
+        self._title = text
+        self.progress()
+
+    def progress(self) -> None:
+        """Say anew how far the work is."""
+        text, doing = self._title.copy(), self.browser.doing
+        gap = self.app.size.width - 3 - text.cell_len - len(doing)
+        if doing:
+            text.truncate(max(self.app.size.width - 5 - len(doing), 0), overflow="ellipsis")
+            text.append(" " * max(gap, 2) + doing, style="bold not dim")
         text.no_wrap, text.overflow = True, "ellipsis"
         self.query_one("#title", Static).update(text)
 
@@ -93,6 +107,7 @@ class Dialog(ModalScreen[None]):
     DEFAULT_CSS = """
     Dialog { align: center middle; background: $background 60%;
         #box { width: 72; max-width: 100%; height: auto; max-height: 90%; padding: 1 2; background: $surface;
+            scrollbar-size-vertical: 1;
             border: round $primary; border-title-color: $text; }
     }
     """

@@ -63,7 +63,7 @@ def bins(rows: pl.DataFrame, load: pl.DataFrame, number: int, window: tuple[floa
         window = first - margin, last + margin
     step = step_for(window[1] - window[0], number)
     start = math.floor(window[0] / step) * step
-    found = Bins(start, step, number)
+    found = Bins(start, step, min(number, math.ceil((window[1] - start) / step)))
     place = ((pl.col("at") - start) / step).floor().cast(pl.Int64).alias("place")
     inside = place.is_between(0, found.number - 1)
     counts = rows.lazy().filter(inside).group_by(pl.col("cause").cast(pl.String), place).len().collect()

@@ -16,7 +16,6 @@ from textual.containers import Vertical
 from textual.widgets import Input, Static
 
 from sglang_lifecycle.cli.browser.base import Dialog
-from sglang_lifecycle.cli.browser.rows import Rows
 from sglang_lifecycle.cli.browser.view import View
 from sglang_lifecycle.cli.document import Code, Document, Grid
 from sglang_lifecycle.cli.errors import LifecycleError
@@ -37,13 +36,12 @@ def table(name: str, frame: Callable[[], pl.DataFrame]) -> Writers:
     }
 
 
-def requests_table(rows: Rows, view: View) -> Writers:
+def requests_table(view: View) -> Writers:
     """The requests that a view shows, in its order."""
-    indices, source = view.indices, rows.frame
 
     def frame() -> pl.DataFrame:
         moment = pl.col("at").map_elements(_moment, return_dtype=pl.String)
-        return source[indices].drop("text").with_columns(moment).cast({pl.Categorical: pl.String})
+        return view.frame[view.indices].drop("text").with_columns(moment).cast({pl.Categorical: pl.String})
 
     return table("Requests", frame)
 

@@ -12,8 +12,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from sglang_lifecycle.cli.browser.query import Query
+from sglang_lifecycle.cli.browser.rows import SURE
 from sglang_lifecycle.cli.text import clean, pad, shorten
-from sglang_lifecycle.cli.words import WORDS
 
 WIDTH = 34
 """Columns of the panel."""
@@ -94,7 +94,7 @@ class Facets(OptionList):
 
 
 def _line(facet: str, value: str, number: int, chosen: bool) -> Text:
-    name = WORDS[value] if facet == "confidence" else clean(value)
+    name = SURE[value] if facet == "confidence" else clean(value)
     count = f"{number:,}"
     room = WIDTH - 5 - 2 - len(count) - 1
     text = Text("● " if chosen else "○ ", style="bold" if chosen else "")

@@ -89,7 +89,8 @@ class Grid(ScrollView, can_focus=True):
         Binding("enter", "choose", "Open", show=False),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        f"grid--{name}" for name in ("head", "cursor", "heading", "faint", "proven", "likely", "not-established")
+        f"grid--{name}"
+        for name in ("head", "cursor", "heading", "faint", "proven", "likely", "not-established", "provisional")
     }
     DEFAULT_CSS = """
     Grid { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; background: $background;
@@ -101,6 +102,7 @@ class Grid(ScrollView, can_focus=True):
         & > .grid--proven { color: $success; }
         & > .grid--likely { color: $warning; }
         & > .grid--not-established { color: $error; }
+        & > .grid--provisional { color: $secondary; text-style: italic; }
     }
     """
 

@@ -9,11 +9,10 @@ from typing import Any
 import polars as pl
 
 from sglang_lifecycle.cli.browser.grid import Cells, Column, Heading
-from sglang_lifecycle.cli.browser.rows import Rows
+from sglang_lifecycle.cli.browser.rows import SURE
 from sglang_lifecycle.cli.browser.view import Group, Order, View
 from sglang_lifecycle.cli.text import clean, count, seconds
 from sglang_lifecycle.cli.times import Clock
-from sglang_lifecycle.cli.words import WORDS
 
 DURATION = 6
 """Columns that a duration takes."""
@@ -28,8 +27,8 @@ SORTABLE = ("at", "rid", "cause", "confidence", "stage", "actor", "waited", "ran
 class Listing:
     """What the list shows. `clock` says times in one zone, with the date where they span several days."""
 
-    def __init__(self, rows: Rows, view: View, order: Order, clock: Clock) -> None:
-        self.rows, self.view, self._order = rows, view, order
+    def __init__(self, view: View, order: Order, clock: Clock) -> None:
+        self.view, self._order = view, order
         self.clock = clock.spanning(view.span or ())
 
     @property
@@ -44,7 +43,7 @@ class Listing:
     @cached_property
     def columns(self) -> Sequence[Column]:
         """As wide as their longest values; a column that all rows leave empty has no width."""
-        frame = self.rows.frame
+        frame = self.view.frame
         values = {name: frame[name].unique().cast(pl.String) for name in ("cause", "stage", "actor")}
         words = {
             name: max((len(clean(value)) for value in found if value), default=0) for name, found in values.items()
@@ -55,7 +54,7 @@ class Listing:
             Column("at", "time", 14 if self.clock.dated else 8),
             Column("rid", "rid", ids["rid"], IDS["rid"][0]),
             Column("cause", "cause", words["cause"]),
-            Column("confidence", "verdict", max(map(len, WORDS.values()))),
+            Column("confidence", "verdict", max(map(len, SURE.values()))),
             Column("stage", "stage", words["stage"]),
             Column("actor", "actor", words["actor"]),
             Column("waited", "waited", DURATION, right=True),
@@ -70,7 +69,7 @@ class Listing:
         found = self.view.line(number)
         if isinstance(found, Group):
             return Heading(f"{'▸' if found.folded else '▾'} {clean(found.cause)}", count(found.count, "request"))
-        return self._cells(self.rows[found])
+        return self._cells(self.view.row(found))
 
     def _cells(self, row: dict[str, Any]) -> Cells:
         confidence = row["confidence"]
@@ -79,7 +78,7 @@ class Listing:
             "at": self.clock.short(row["at"], whole=True) if row["at"] is not None else "–",
             "rid": clean(row["rid"]),
             "cause": clean(row["cause"]),
-            "confidence": WORDS[confidence],
+            "confidence": SURE[confidence],
             "stage": clean(row["stage"]),
             "actor": clean(row["actor"]),
             "waited": _duration(row["waited"]),

@@ -50,7 +50,12 @@ class Document(Static):
         width = self.content_size.width
         if width != self._width and width > 0:
             self._width = width
-            self.update(self._layout_for(width))
+            self.renew()
+
+    def renew(self) -> None:
+        """Lay it out anew."""
+        if self._width:
+            self.update(self._layout_for(self._width))
 
 
 class Scroll(VerticalScroll):
@@ -114,13 +119,22 @@ class ReadingPage(Page):
 
     def on_mount(self) -> None:
         """Show the places."""
+        self._list()
+        self.query_one(Scroll).focus()
+
+    def renew(self) -> None:
+        """Show what has changed, where the reader is."""
+        self.query_one(Document).renew()
+        self._list()
+
+    def _list(self) -> None:
         self._places = self.places()
         options = self.query_one(Places)
+        options.clear_options()
         marks = max((len(place.mark) for place in self._places), default=0)
         options.add_options(Option(_line(place, marks)) for place in self._places)
         options.border_title = "lines and requests: tab, enter"
         options.display = bool(self._places)
-        self.query_one(Scroll).focus()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Go there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
@@ -13,11 +13,14 @@ from sglang_lifecycle.analyzers.verdict import EvidenceLine, Verdict
 from sglang_lifecycle.cli.browser.export import ExportDialog, Writers
 from sglang_lifecycle.cli.browser.raw import RawPage
 from sglang_lifecycle.cli.browser.reading import Place, ReadingPage
+from sglang_lifecycle.cli.browser.rows import PROVISIONAL, SURE
 from sglang_lifecycle.cli.formats import dumped, verdict_markdown
 from sglang_lifecycle.cli.inputs import quoted
 from sglang_lifecycle.cli.screen import MARGIN, ROWS, screen
 from sglang_lifecycle.cli.text import clean, shorten
 from sglang_lifecycle.cli.times import Clock
+
+_REMARK = "So far: the logs are still being read, and this may change."
 
 
 class RequestPage(ReadingPage):
@@ -30,19 +33,32 @@ class RequestPage(ReadingPage):
         Binding("e", "export", "Export"),
     ]
 
-    def __init__(self, verdict: Verdict, session_id: str | None, clock: Clock) -> None:
+    def __init__(self, verdict: Verdict, session_id: str | None, clock: Clock, provisional: bool = False) -> None:
         super().__init__()
-        self.verdict, self.session_id, self.clock = verdict, session_id, clock
+        self.verdict, self.session_id, self.clock, self._provisional = verdict, session_id, clock, provisional
 
     def on_mount(self) -> None:
         """Say which it is."""
+        self._head()
+
+    def _head(self) -> None:
         title = Text("Request ").append(shorten(clean(self.verdict.rid), 40), style="bold")
-        self.say(title.append(f"  {clean(self.verdict.cause)}"))
+        title.append(f"  {clean(self.verdict.cause)}")
+        self.say(title.append(f", {SURE[PROVISIONAL]}", style="italic") if self._provisional else title)
+
+    def show(self, verdict: Verdict, session_id: str | None) -> None:
+        """Show what is said of it now that more is known."""
+        same = verdict == self.verdict.model_copy(update={"evidence": verdict.evidence}) and not self._provisional
+        self.verdict, self.session_id, self._provisional = verdict, session_id, False
+        self._head()
+        if not same:
+            self.renew()
 
     def layout_for(self, width: int) -> RenderableType:
-        """As `explain` lays it out."""
+        """As `explain` lays it out; above it a word where it is provisional."""
         quoted(self.verdict.evidence, ROWS * (width - MARGIN))
-        return screen(self.verdict, self.clock, width)
+        found = screen(self.verdict, self.clock, width)
+        return Group(Text(_REMARK, style="italic"), "", found) if self._provisional else found
 
     def places(self) -> list[Place]:
         """Its lines by their numbers, then its session, then the other requests of its chain."""
@@ -68,16 +84,17 @@ class RequestPage(ReadingPage):
         rid = self.browser.requests.neighbour(step)
         if rid is None:
             self.app.bell()
-            return
-        self.app.pop_screen()
-        self.browser.open_request(rid)
+        else:
+            self.browser.open_request(rid, instead=True)
 
     def action_copy(self) -> None:
         """Copy its rid."""
         self.browser.copy(self.verdict.rid)
 
     def action_export(self) -> None:
-        """Write the verdict to a file."""
+        """Write the verdict to a file, once it is one."""
+        if self._provisional and self.browser.known() is None:
+            return
         self.app.push_screen(ExportDialog("request", self._writers()))
 
     def _writers(self) -> Writers:

@@ -70,7 +70,7 @@ class RequestsPage(Page):
         yield Input(placeholder=HELP, id="filter", compact=True, select_on_focus=False)
         with Horizontal():
             yield Facets(id="facets")
-            yield Grid(Listing(self.rows, self.view, self.order, self.clock), id="requests")
+            yield Grid(Listing(self.view, self.order, self.clock), id="requests")
 
     def on_mount(self) -> None:
         """Show what is there."""
@@ -83,12 +83,12 @@ class RequestsPage(Page):
         return self.query_one("#requests", Grid)
 
     @property
-    def row(self) -> int | None:
-        """The index of the request under the cursor."""
+    def rid(self) -> str | None:
+        """The request under the cursor."""
         if self.grid.cursor >= len(self.view):
             return None
         line = self.view.line(self.grid.cursor)
-        return line if isinstance(line, int) else None
+        return str(self.view.row(line)["rid"]) if isinstance(line, int) else None
 
     def ask(self, query: Query) -> None:
         """Ask for something else, and say so in the line of the filter."""
@@ -113,9 +113,9 @@ class RequestsPage(Page):
         while self._stale:
             self._stale = False
             view, listing, counts = await asyncio.to_thread(self._look)
-            row, first = self.row, self.grid.cursor == 0
+            rid, first = self.rid, self.grid.cursor == 0
             self.view = view
-            line = None if first or row is None else view.find(row)
+            line = None if first else view.find(rid)
             self.grid.nothing = self._nothing()
             self.grid.show(listing, line)
             self.query_one(Facets).show(counts, self.asked)
@@ -129,23 +129,30 @@ class RequestsPage(Page):
 
     def _look(self) -> tuple[View, Listing, dict[str, list[tuple[str, int]]]]:
         view = View(self.rows.frame, self.asked, self.order, self.folded)
-        listing = Listing(self.rows, view, self.order, self.clock)
+        listing = Listing(view, self.order, self.clock)
         listing.columns  # noqa: B018 - their widths take a look at every row, which must not happen while drawing
         return view, listing, {facet: view.counts(facet) for facet in NAMES}
 
     def headline(self) -> None:
         """How many are shown of how many, and how far the work is."""
-        shown, total = self.view.requests, len(self.rows)
-        if not self.asked.everything:
-            total -= int(self.rows.frame["synthetic"].sum())
-        text = Text(f"{shown:,}", style="bold")
-        text.append(f" of {total:,} requests" + ("" if self.asked.everything else " interrupted"), style="not bold")
+        text = Text(f"{self.view.requests:,}", style="bold")
+        text.append(f" {self._of}", style="not bold")
         if self.asked.filters:
-            text.append(", filtered", style="italic")
+            text.append(", filtered", style="not bold italic")
         by = "descending" if self.order.descending else "ascending"
         names = {column.key: column.head for column in self.grid.model.columns}
-        text.append(f"  ·  by {names[self.order.column]}, {by}", style="dim")
-        self.say(_with_progress(text, self.browser.doing, self.app.size.width))
+        text.append(f"  ·  by {names[self.order.column]}, {by}", style="not bold dim")
+        self.say(text)
+
+    @property
+    def _of(self) -> str:
+        """Of what they are so many."""
+        if self.browser.incident is None:
+            return "interrupted so far"
+        total = len(self.rows)
+        if self.asked.everything:
+            return f"of {total:,} requests"
+        return f"of {total - int(self.rows.frame['synthetic'].sum()):,} requests interrupted"
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while typing."""
@@ -178,7 +185,7 @@ class RequestsPage(Page):
             self.folded ^= {line.cause}
             self.update()
         else:
-            self.browser.open_request(self.rows[line]["rid"])
+            self.browser.open_request(self.view.row(line)["rid"])
 
     def on_grid_head_pressed(self, event: Grid.HeadPressed) -> None:
         """Sort by a column; once more turns the order round."""
@@ -196,7 +203,7 @@ class RequestsPage(Page):
             found = self.view.line(line)
             if isinstance(found, int):
                 self.grid.cursor = line
-                return str(self.rows[found]["rid"])
+                return str(self.view.row(found)["rid"])
             line += step
         return None
 
@@ -254,18 +261,12 @@ class RequestsPage(Page):
 
     def action_copy(self) -> None:
         """Copy the rid under the cursor."""
-        if self.row is not None:
-            self.browser.copy(self.rows[self.row]["rid"])
+        if self.rid is not None:
+            self.browser.copy(self.rid)
 
     def action_export(self) -> None:
         """Write what is shown to a file."""
-        self.app.push_screen(ExportDialog("requests", requests_table(self.rows, self.view)))
-
-
-def _with_progress(text: Text, doing: str, width: int) -> Text:
-    """The progress at the right edge."""
-    gap = width - 3 - text.cell_len - len(doing)
-    return text.append(" " * max(gap, 2) + doing, style="bold") if doing else text
+        self.app.push_screen(ExportDialog("requests", requests_table(self.view)))
 
 
 def progress(doing: str, done: int, total: int) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from sglang_lifecycle.analyzers.verdict import Verdict
+from sglang_lifecycle.analyzers.verdict import RequestRow, Verdict
 from sglang_lifecycle.cli.text import clean
+from sglang_lifecycle.cli.words import WORDS
 
 _FEW = pl.Categorical  # columns of few values: counted and compared as numbers
 
@@ -27,8 +28,15 @@ SCHEMA: dict[str, Any] = {
     "completion": pl.Int64,
     "session": pl.String,
     "synthetic": pl.Boolean,
+    "provisional": pl.Boolean,  # the logs were not read to their end: the verdict may change
     "text": pl.String,  # what free text is looked for in
 }
+
+PROVISIONAL = "provisional"
+"""How sure a verdict is before the logs are read to their end."""
+
+SURE = WORDS | {PROVISIONAL: "so far"}
+"""How sure a verdict is, as the list says it."""
 
 Row = tuple[Any, ...]
 """The values of one request, in the order of `SCHEMA`."""
@@ -39,11 +47,13 @@ def sound(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def row(verdict: Verdict, session_id: str | None) -> Row:
-    """What the list says about a request."""
+def row(verdict: Verdict | RequestRow, session_id: str | None, provisional: bool = False) -> Row:
+    """What the list says about a request. Nothing is sure of a provisional verdict."""
     times = verdict.times
     words = [verdict.rid, verdict.cause, verdict.stage, verdict.actor, session_id or ""]
-    if verdict.status == "interrupted":  # those that nobody asks about would fill the memory
+    if verdict.status == "interrupted" and isinstance(
+        verdict, Verdict
+    ):  # those that nobody asks about would fill the memory
         words.append(verdict.summary)
     return (
         sound(verdict.rid),
@@ -51,7 +61,7 @@ def row(verdict: Verdict, session_id: str | None) -> Row:
         verdict.cause,
         verdict.stage,
         verdict.actor,
-        verdict.confidence,
+        PROVISIONAL if provisional else verdict.confidence,
         _epoch(times.ended or times.received),
         times.waited_s,
         times.ran_s,
@@ -59,6 +69,7 @@ def row(verdict: Verdict, session_id: str | None) -> Row:
         times.completion_tokens,
         sound(session_id) if session_id is not None else None,
         verdict.synthetic,
+        provisional,
         " ".join(map(clean, words)).lower(),
     )
 
@@ -73,25 +84,38 @@ def frame(rows: Iterable[Row] = ()) -> pl.DataFrame:
 
 
 class Rows:
-    """All requests judged so far. It only grows, so that a row's index stays its own."""
+    """All requests judged so far. A frame never changes; there is a new one with each chunk."""
 
     def __init__(self) -> None:
         self.frame = frame()
+        self._replacing = False
 
     def __len__(self) -> int:
         """How many requests were judged."""
         return self.frame.height
 
+    @property
+    def provisional(self) -> bool:
+        """Whether any verdict may still change."""
+        return bool(self.frame["provisional"].any())
+
     def extend(self, more: pl.DataFrame) -> None:
-        """Take a chunk in."""
+        """Take a chunk in; what was said before of the same requests is let go."""
+        if self._replacing:
+            self.frame = self.frame.filter(~pl.col("rid").is_in(more["rid"].implode()))
+        self._replacing = self._replacing or bool(more["provisional"].any())
         self.frame = self.frame.vstack(more)
         if self.frame.n_chunks() > 64:  # each look at one row goes through the chunks
             self.frame = self.frame.rechunk()
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """One row, by its index."""
-        return self.frame.row(index, named=True)
+    def doubt(self) -> None:
+        """All that was said may change."""
+        self.frame = self.frame.with_columns(
+            provisional=pl.lit(True), confidence=pl.lit(PROVISIONAL, dtype=SCHEMA["confidence"])
+        )
+        self._replacing = True
 
-    def find(self, rid: str) -> int | None:
-        """The row of a request."""
-        return self.frame["rid"].index_of(rid)
+    def settle(self, replacing: bool) -> None:
+        """Everything was judged: what is still provisional is no more. `replacing` says that chunks may yet come."""
+        self.frame = self.frame.filter(~pl.col("provisional"))
+        self._replacing = replacing

@@ -20,6 +20,7 @@ from sglang_lifecycle.cli.browser.base import Page
 from sglang_lifecycle.cli.browser.export import ExportDialog, table
 from sglang_lifecycle.cli.browser.grid import Cells, Column, Grid, Heading
 from sglang_lifecycle.cli.browser.reading import Place, ReadingPage
+from sglang_lifecycle.cli.formats import dumped
 from sglang_lifecycle.cli.session_screen import KINDS, screen
 from sglang_lifecycle.cli.text import clean, count, shorten
 from sglang_lifecycle.cli.times import Clock
@@ -149,6 +150,7 @@ class SessionPage(ReadingPage):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "filter", "Show its requests"),
         Binding("y", "copy", "Copy the id"),
+        Binding("e", "export", "Export"),
     ]
 
     def __init__(self, id: str, trees: Sequence[SessionTree], clock: Clock) -> None:
@@ -177,3 +179,8 @@ class SessionPage(ReadingPage):
     def action_copy(self) -> None:
         """Copy its id."""
         self.browser.copy(self.session)
+
+    def action_export(self) -> None:
+        """Write the trees to a file."""
+        text = f"[{','.join(map(dumped, self._trees))}]\n"
+        self.app.push_screen(ExportDialog("session", {".json": text.encode}))

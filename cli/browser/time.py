@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import ClassVar
@@ -11,13 +12,15 @@ import polars as pl
 from rich.style import Style
 from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.events import MouseDown, MouseMove, MouseUp, Resize
+from textual.events import MouseDown, MouseEvent, MouseMove, MouseUp, Resize
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from sglang_lifecycle.analyzers.explain import timestamp
 from sglang_lifecycle.cli.browser.base import Page
 from sglang_lifecycle.cli.browser.bins import LANES, Bins, bars, bins, ticks
+from sglang_lifecycle.cli.browser.export import ExportDialog, table
 from sglang_lifecycle.cli.text import clean, count, listed, pad, seconds, shorten
 from sglang_lifecycle.cli.times import Clock
 
@@ -49,7 +52,7 @@ class Lanes(Widget, can_focus=True):
         & > .lanes--cause { color: $warning; }
         & > .lanes--load { color: $primary; }
         & > .lanes--faint { color: $secondary; }
-        & > .lanes--cursor { background: $surface-lighten-2; }
+        & > .lanes--cursor { background: $block-cursor-background; }
     }
     """
 
@@ -60,6 +63,8 @@ class Lanes(Widget, can_focus=True):
         super().__init__()
         self._cut, self._clock = cut, clock
         self.bins: Bins | None = None
+        self.wide = 1
+        """Columns of a piece: where few would do, they fill the room."""
         self.cursor = 0
         self.marked: int | None = None
 
@@ -71,6 +76,7 @@ class Lanes(Widget, can_focus=True):
         here = self.bins.at(self.cursor) if self.bins else None
         self.bins, self.marked = self._cut(columns), None
         if self.bins is not None:
+            self.wide = max(columns // self.bins.number, 1)
             place = self.bins.busiest if here is None else round((here - self.bins.start) / self.bins.step)
             self.cursor = max(0, min(place, self.bins.number - 1))
         self.post_message(self.Moved())
@@ -120,36 +126,35 @@ class Lanes(Widget, can_focus=True):
             last = index == rows - 1  # the name stands at the foot of its bars
             line = Text(pad(shorten(name, NAMES - 2), NAMES) if last else " " * NAMES, no_wrap=True)
             for empty, run in groupby(drawn, key=lambda block: block == " "):
-                piece = "".join(run)
+                piece = "".join(block * self.wide for block in run)
                 line.append(piece.replace(" ", "·") if last else piece, faint if empty else style)
             self._shade(line)
             yield line.append(peak.rjust(PEAKS) if last else "", faint)
 
+    def _columns(self, places: range) -> tuple[int, int]:
+        """From which column to which some pieces reach."""
+        return NAMES + places.start * self.wide, NAMES + places.stop * self.wide
+
     def _shade(self, line: Text) -> None:
-        chosen = self.chosen
-        line.stylize(self._cursor_style, NAMES + chosen.start, NAMES + chosen.stop)
+        line.stylize(self._cursor_style, *self._columns(self.chosen))
 
     @property
     def _cursor_style(self) -> Style:
         return self.get_component_rich_style("lanes--cursor", partial=True)
 
     def _axis(self, found: Bins) -> Iterator[Text]:
-        chosen = self.chosen
-        marks = [" "] * found.number
-        for place in chosen:
-            marks[place] = "─"
-        marks[chosen.start], marks[chosen.stop - 1] = "├", "┤"
-        if len(chosen) == 1:
-            marks[chosen.start] = "▲"
-        yield Text(" " * NAMES + "".join(marks))
-        labels = [" "] * (found.number + PEAKS)
+        start, stop = self._columns(self.chosen)
+        mark = "▲" if len(self.chosen) == 1 else f"├{'─' * (stop - start - 2)}┤"
+        yield Text(" " * start + mark.center(stop - start))
+        labels = [" "] * (found.number * self.wide + PEAKS)
         whole = found.step >= 1
         free = 0
-        for place in ticks(found, 2 + len(self._clock.short(found.start, whole))):
+        for place in ticks(found, math.ceil((2 + len(self._clock.short(found.start, whole))) / self.wide)):
             label = "╵" + self._clock.short(found.at(place), whole)
-            if place >= free and place + len(label) <= len(labels):
-                labels[place : place + len(label)] = label
-                free = place + len(label) + 1
+            column = place * self.wide
+            if column >= free and column + len(label) <= len(labels):
+                labels[column : column + len(label)] = label
+                free = column + len(label) + 1
         yield Text(" " * NAMES + "".join(labels), self.get_component_rich_style("lanes--faint", partial=True))
 
     def _go(self, place: int) -> None:
@@ -171,13 +176,17 @@ class Lanes(Widget, can_focus=True):
         """Put the cursor there; a range begins if the mouse is drawn along."""
         self.capture_mouse()
         self.marked = None
-        self._go(event.x - self.gutter.left - NAMES)
+        self._go(self._place(event))
 
     def on_mouse_move(self, event: MouseMove) -> None:
         """Draw a range along."""
         if self.app.mouse_captured is self:
             self.marked = self.cursor if self.marked is None else self.marked
-            self._go(event.x - self.gutter.left - NAMES)
+            self._go(self._place(event))
+
+    def _place(self, event: MouseEvent) -> int:
+        """The piece that the mouse is on."""
+        return int(event.x - self.gutter.left - NAMES) // self.wide
 
     def on_mouse_up(self, event: MouseUp) -> None:
         """The range is drawn."""
@@ -200,6 +209,7 @@ class TimePage(Page):
         Binding("enter", "filter", "List these"),
         Binding("z", "zoom", "Zoom in"),
         Binding("Z", "whole", "Zoom out"),
+        Binding("e", "export", "Export"),
     ]
     DEFAULT_CSS = "TimePage #readout { height: 2; padding: 0 1 0 2; }"
 
@@ -232,18 +242,16 @@ class TimePage(Page):
             return
         zone = self._clock.name(found.start)
         title.append(f"  {count(self._rows.height, 'interrupted request')}, times are {zone}", style="not bold")
-        self.say(title.append(f", one column is {seconds(found.step)}", style="not bold"))
+        self.say(title.append(f", each bar is {seconds(found.step)}", style="not bold"))
         counts = found.total(chosen)
         start, end = (self._clock.short(found.at(place), found.step >= 1) for place in (chosen.start, chosen.stop))
         text = Text(f"{start} to {end}", style="bold")
         text.append(f"  {sum(counts.values()):,} interrupted", style="not bold")
-        parts = [f"{clean(cause)} {number:,}" for cause, number in counts.items()]
-        text.append(f": {listed(parts)}" if parts else "", style="not bold")
+        room = self.size.width - 5 - text.cell_len
+        text.append(f": {_fitting(counts, room)}" if counts else "", style="not bold")
         loads = [_peak(lane, [values[place] for place in chosen]) for lane, values in found.load.items()]
-        width = self.size.width - 4
-        lines = Text(shorten(text.plain, width))
-        lines.stylize("bold", 0, len(f"{start} to {end}"))
-        self.query_one("#readout", Static).update(lines.append("\n" + "  ".join(filter(None, loads)), style="dim"))
+        text.append("\n" + "  ".join(filter(None, loads)), style="not bold dim")
+        self.query_one("#readout", Static).update(text)
 
     def _span(self) -> tuple[float, float] | None:
         lanes = self.query_one(Lanes)
@@ -258,6 +266,12 @@ class TimePage(Page):
             self.app.pop_screen()
             listing.ask(replace(listing.asked, since=span[0], until=span[1]))
 
+    def action_export(self) -> None:
+        """Write what is drawn to a file, a row for each bar."""
+        found = self.query_one(Lanes).bins
+        if found is not None:
+            self.app.push_screen(ExportDialog("time", table("Over time", lambda: _table(found))))
+
     def action_zoom(self) -> None:
         """Draw the range alone; a single piece with what is around it."""
         lanes = self.query_one(Lanes)
@@ -270,6 +284,21 @@ class TimePage(Page):
         """Draw all of it again."""
         self._window = None
         self.query_one(Lanes).draw()
+
+
+def _table(found: Bins) -> pl.DataFrame:
+    moments = [timestamp(found.at(place)) for place in range(found.number)]
+    return pl.DataFrame({"from": moments, **found.causes, **found.load})
+
+
+def _fitting(counts: Mapping[str, int], room: int) -> str:
+    """As many of the counts as there is room for, and how many more there are."""
+    parts = [f"{clean(cause)} {number:,}" for cause, number in counts.items()]
+    for left in range(len(parts)):
+        said = listed([*parts[: len(parts) - left], *([count(left, "other cause")] if left else [])])
+        if len(said) <= room:
+            return said
+    return count(len(parts), "cause")
 
 
 def _peak(lane: str, values: list[float | None]) -> str:

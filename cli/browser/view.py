@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
@@ -30,10 +31,10 @@ class Group:
 
 
 class View:
-    """Lines by number. Only numbers are kept: a line's content is looked up when it is drawn."""
+    """Lines by number. Only numbers of rows are kept: a line's content is looked up when it is drawn."""
 
     def __init__(self, frame: pl.DataFrame, query: Query, order: Order, folded: frozenset[str] = frozenset()) -> None:
-        self._frame, self._query = frame, query
+        self.frame, self._query = frame, query
         found = (
             frame.lazy()
             .with_row_index("index")
@@ -87,8 +88,15 @@ class View:
         within = number - self._starts[place]
         return self.groups[place] if not within else int(self._indices[self._rows[place] + within - 1])
 
-    def find(self, index: int | None) -> int | None:
-        """The line on which a row stands."""
+    def row(self, index: int) -> dict[str, Any]:
+        """A row by its index."""
+        return self.frame.row(index, named=True)
+
+    def find(self, rid: str | None) -> int | None:
+        """The line on which a request stands."""
+        return self._line_of(self.frame["rid"].index_of(rid)) if rid is not None else None
+
+    def _line_of(self, index: int | None) -> int | None:
         position = self._indices.index_of(index) if index is not None and len(self._indices) else None
         if position is None or not self.groups:
             return position
@@ -99,7 +107,7 @@ class View:
     def counts(self, facet: str) -> list[tuple[str, int]]:
         """How many rows have each value of a facet if only the other filters held, the most frequent first."""
         counted = (
-            self._frame.lazy()
+            self.frame.lazy()
             .filter(self._query.condition(without=facet))
             .group_by(facet)
             .len()
@@ -113,5 +121,5 @@ class View:
     @cached_property
     def span(self) -> tuple[float, float] | None:
         """The first and the last time of what it shows."""
-        times = self._frame["at"].gather(self._indices).drop_nulls()
+        times = self.frame["at"].gather(self._indices).drop_nulls()
         return (float(times.min()), float(times.max())) if len(times) else None  # type: ignore[arg-type]

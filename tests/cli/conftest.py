@@ -234,18 +234,9 @@ class World:
         self.asked: dict[str, Any] = {}
         self.during_read: Callable[[], None] = lambda: None
 
-    def read(
-        self,
-        paths: list[str],
-        *,
-        tz: str | None = None,
-        progress: Any = None,
-        about: Sequence[str] = (),
-        pool: Any = None,
-    ) -> Evidence:
-        self.asked |= {"paths": list(paths), "tz": tz, "progress": progress}
-        self.during_read()
-        return self.evidence
+    def reading(self, tz: str | None, about: Sequence[str], growing: bool) -> Reading:
+        self.asked |= {"tz": tz}
+        return Reading(self)
 
     def explain(self, incident: Any, rid: str, since: float | None = None, until: float | None = None) -> Verdict:
         if rid in self.verdicts:
@@ -267,6 +258,18 @@ class World:
         return self.audit
 
 
+class Reading:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def read(self, paths: list[str], progress: Any, pool: Any = None) -> None:
+        self._world.asked |= {"paths": list(paths), "progress": progress}
+        self._world.during_read()
+
+    def evidence(self) -> Evidence:
+        return self._world.evidence
+
+
 class Incident:
     def __init__(self, evidence: Evidence, version: str | None = None, *_: object) -> None:
         self.evidence = evidence
@@ -286,7 +289,7 @@ def world(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> World:
         return f"quoted {offset}+{length}"
 
     contents: dict[str, dict[str, Any]] = {
-        "parsers.log": {"read": world.read},
+        "parsers.log": {"Reading": world.reading},
         "parsers.quote": {"quote": quote},
         "analyzers.incident": {"Incident": Incident},
         "analyzers.explain": {"explain": world.explain},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
@@ -61,13 +62,16 @@ class Driver:
 
     def shown(self, app: Browser) -> list[str]:
         """The requests of the list."""
-        return [str(app.rows[index]["rid"]) for index in app.requests.view.indices]
+        return [str(app.requests.view.row(index)["rid"]) for index in app.requests.view.indices]
+
+    def shown_causes(self, app: Browser) -> Counter[str]:
+        """How many requests of the list have each cause."""
+        return Counter(app.requests.view.row(index)["cause"] for index in app.requests.view.indices)
 
     def under_cursor(self, app: Browser) -> str:
         """The request under the cursor of the list."""
-        row = app.requests.row
-        assert row is not None
-        return str(app.rows[row]["rid"])
+        assert app.requests.rid is not None
+        return app.requests.rid
 
 
 @pytest.fixture

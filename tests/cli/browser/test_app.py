@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from sglang_lifecycle.cli.browser import app as app_module
+from sglang_lifecycle.cli.browser import loading
 from sglang_lifecycle.cli.browser.app import Browser
 from sglang_lifecycle.cli.browser.export import ExportDialog
 from sglang_lifecycle.cli.browser.help import Help
 from sglang_lifecycle.cli.browser.theme import DARK, LIGHT
 from sglang_lifecycle.cli.errors import UsageError
+from sglang_lifecycle.parsers import streams
 
 ABORTS = "fixtures/0.5.23/s06_abort/logs"
 PREFIX = "fixtures/0.5.23/s14_timeout_prefix/logs"
@@ -46,14 +49,25 @@ def test_export_writes_what_is_shown(ending: str, browse: Open, drive: Any, tmp_
     drive(browse(ABORTS), script)
 
 
-def test_export_of_a_verdict_and_of_sessions(browse: Open, drive: Any, tmp_path: Path) -> None:
+def test_export_of_the_other_views(browse: Open, drive: Any, tmp_path: Path) -> None:
     async def script(app: Browser, pilot: Pilot[None]) -> None:
-        for keys, name in [("enter e", "a.json"), ("e", "a.md"), ("q s e", "s.csv")]:
+        for keys, name in [
+            ("enter e", "a.json"),
+            ("e", "a.md"),
+            ("q s e", "s.csv"),
+            ("q t e", "t.csv"),
+            ("q s enter e", "s.json"),
+        ]:
             await drive.press(pilot, keys.split())
             app.screen.query_one(Input).value = str(tmp_path / name)
             await drive.press(pilot, ["enter"])
         assert json.loads((tmp_path / "a.json").read_text("utf-8"))["rid"] == drive.under_cursor(app)
         assert (tmp_path / "a.md").read_text("utf-8").startswith("# Request")
+        (tree,) = json.loads((tmp_path / "s.json").read_text("utf-8"))
+        assert {turn["rid"] for turn in tree["turns"]} >= set(drive.shown(app))
+        bars = pl.read_csv(tmp_path / "t.csv")
+        assert bars["session-replaced"].sum() == drive.shown_causes(app)["session-replaced"]
+        assert bars["from"][0].endswith("Z")
         assert (tmp_path / "s.csv").read_text("utf-8").startswith("id,server,")
 
     drive(browse(SESSIONS), script)
@@ -120,39 +134,136 @@ def test_quit(key: str, browse: Open, drive: Any) -> None:
     drive(browse(ABORTS), script)
 
 
-def test_the_list_fills_while_requests_are_judged(browse: Open, drive: Any, monkeypatch: Any) -> None:
-    """Half of the work is held back until the first half was seen on the screen."""
-    import threading
+async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        await pilot.pause(0.02)
+        app = pilot.app
+        assert isinstance(app, Browser)
+        if condition() and not app.requests.busy:
+            break
+    await pilot.pause()
+    assert condition()
 
-    seen = threading.Event()
-    real = app_module.steps
 
-    def slow(*arguments: Any) -> Any:
-        done = list(real(*arguments))
-        chunks = [step for step in done if hasattr(step, "columns")]
-        yield from (step for step in done[:2])
-        yield chunks[0].vstack(pl.concat(chunks[1:]))[:10]
-        assert seen.wait(20)
-        yield chunks[0].vstack(pl.concat(chunks[1:]))[10:]
+class Held:
+    """Holds the thread that reads: each chunk of rows waits to be let through."""
 
-    monkeypatch.setattr(app_module, "steps", slow)
+    def __init__(self, monkeypatch: Any, at: Callable[[Any], bool]) -> None:
+        self.go = threading.Event()
+        held = self
 
-    async def run() -> None:
-        app = browse(ABORTS)
-        async with app.run_test(size=(80, 24)) as pilot:
-            while not len(app.rows) or app.requests.busy:
+        class Loading(app_module.Loading):
+            def __init__(self, question: Any, take: Any, *others: Any) -> None:
+                def slowly(step: Any) -> None:
+                    take(step)
+                    if at(step):
+                        assert held.go.wait(20)
+
+                super().__init__(question, slowly, *others)
+
+        monkeypatch.setattr(app_module, "Loading", Loading)
+
+
+def is_rows(step: Any) -> bool:
+    return isinstance(step, pl.DataFrame) and bool(step.height)
+
+
+def run(app: Browser, script: Callable[[Pilot[None]], Any], size: tuple[int, int] = (80, 24)) -> None:
+    async def driven() -> None:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            for _ in range(1000):
                 await pilot.pause(0.01)
+                if len(app.rows) and not app.requests.busy:
+                    break
+            assert len(app.rows), app.problem
             await pilot.pause()
-            assert drive.under_cursor(app) in drive.text(app)
-            assert "reading" in drive.text(app)
-            assert 0 < len(app.rows) < 26
-            await pilot.press("j")  # the keyboard is answered meanwhile
-            assert app.requests.grid.cursor == 1
-            seen.set()
-            await drive.settle(pilot)
-            assert len(app.rows) == 26
+            await script(pilot)
 
-    asyncio.run(run())
+    asyncio.run(driven())
+
+
+def test_the_list_fills_while_requests_are_judged(browse: Open, drive: Any, monkeypatch: Any) -> None:
+    held = Held(monkeypatch, is_rows)
+    monkeypatch.setattr(loading, "EVERY", 0)
+    app = browse(ABORTS)
+
+    async def script(pilot: Pilot[None]) -> None:
+        assert drive.under_cursor(app) in drive.text(app)
+        assert 0 < len(app.rows) < 26
+        await pilot.press("a", "j")  # the keyboard is answered meanwhile
+        assert "of 1 requests" in drive.text(app)
+        held.go.set()
+        await drive.settle(pilot)
+        assert len(app.rows) == 26
+
+    run(app, script)
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half-read logs are looked at every few lines."""
+    monkeypatch.setattr(streams, "_TICK", 30_000)
+    monkeypatch.setattr(loading, "IDLE", 0)
+
+
+@pytest.mark.usefixtures("eager")
+def test_what_was_interrupted_so_far_is_shown_before_the_logs_are_read(
+    browse: Open, drive: Any, monkeypatch: Any
+) -> None:
+    held = Held(monkeypatch, is_rows)
+    app = browse(ABORTS)
+
+    async def script(pilot: Pilot[None]) -> None:
+        rid = drive.under_cursor(app)
+        line = next(line for line in drive.lines(app) if rid in line)
+        assert "so far" in line
+        assert "proven" not in drive.text(app)
+        assert "interrupted so far" in drive.text(app)
+        assert "reading" in drive.text(app)
+        shown = set(drive.shown(app))
+        await pilot.press("s")
+        assert app.screen is app.requests  # not yet known
+        held.go.set()
+        await drive.settle(pilot)
+        assert "so far" not in drive.text(app).replace("interrupted so far", "")
+        assert not app.rows.provisional
+        assert shown < set(drive.shown(app))
+        assert len(drive.shown(app)) == 16
+
+    run(app, script)
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_request_opened_meanwhile_is_provisional_until_the_logs_are_read(
+    browse: Open, drive: Any, monkeypatch: Any
+) -> None:
+    answered = threading.Event()
+
+    def at(step: Any) -> bool:
+        if isinstance(step, loading.Answer):
+            answered.set()
+        return (is_rows(step) and not len(opened)) or isinstance(step, loading.Answer)
+
+    opened: list[str] = []
+    held = Held(monkeypatch, at)
+    app = browse(ABORTS)
+
+    async def script(pilot: Pilot[None]) -> None:
+        opened.append(drive.under_cursor(app))
+        await pilot.press("enter")
+        held.go.set()
+        held.go = threading.Event()
+        await until(pilot, lambda: answered.is_set())
+        assert app.screen is not app.requests
+        await until(pilot, lambda: "this may change" in drive.text(app))
+        assert f"Request {opened[0]}" in drive.text(app)
+        held.go.set()
+        await drive.settle(pilot)
+        assert f"Request {opened[0]}" in drive.text(app)
+        await until(pilot, lambda: "proven." in drive.text(app))
+        assert "may change" not in drive.text(app)
+
+    run(app, script)
 
 
 def test_what_goes_wrong_while_reading_ends_the_browser(browse: Open) -> None:
@@ -169,22 +280,71 @@ def test_what_goes_wrong_while_reading_ends_the_browser(browse: Open) -> None:
     assert isinstance(app.problem, UsageError)
 
 
-def test_follow_reads_what_was_added(browse: Open, drive: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def append(log: Path, *lines: str) -> None:
+    with log.open("a") as stream:
+        stream.writelines(f"{line}\n" for line in lines)
+
+
+RECEIVE = "[2026-11-29 19:50:0{}] Receive: obj=GenerateReqInput(rid='{}', stream=True)"
+ABORTED = (
+    "[2026-11-29 19:50:0{}] Finish: obj=GenerateReqInput(rid='{}', stream=True), out={{'meta_info': {{'id': '{}', "
+    "'finish_reason': {{'type': 'abort', 'message': 'Abort in waiting queue'}}, 'e2e_latency': 1.0}}}}"
+)
+
+
+@pytest.fixture
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log with three requests in flight, which is looked at often."""
     monkeypatch.setattr(app_module, "LOOK", 0.05)
     log = tmp_path / "server.log"
-    line = "[2026-11-29 19:50:0{}] Receive: obj=GenerateReqInput(rid='{}', stream=True)\n"
-    log.write_text(line.format(1, "first"))
+    append(log, *(RECEIVE.format(1, rid) for rid in ("first", "second", "third")))
+    return log
+
+
+def test_follow_reads_only_what_was_added(
+    followed: Path, browse: Open, drive: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
+    real = app_module.Loading.read
+    monkeypatch.setattr(app_module.Loading, "read", lambda self: (read.append(self), real(self)))
+    app = browse(str(followed), follow=True)
 
     async def script(app: Browser, pilot: Pilot[None]) -> None:
+        await drive.press(pilot, ["a", "j", "j"])
+        assert drive.under_cursor(app) == "third"
+        append(followed, RECEIVE.format(2, "fourth"), ABORTED.format(3, "first", "first"))
+        await until(pilot, lambda: len(app.rows) == 4)
+        assert sorted(drive.shown(app)) == ["first", "fourth", "second", "third"]
+        assert drive.under_cursor(app) == "third"  # wherever it stands now
         await drive.press(pilot, ["a"])
         assert drive.shown(app) == ["first"]
-        with log.open("a") as stream:
-            stream.write(line.format(2, "second"))
-        for _ in range(500):
-            await pilot.pause(0.02)
-            if len(app.rows) == 2:
-                break
-        await drive.settle(pilot)
-        assert drive.shown(app) == ["first", "second"]
+        append(followed, ABORTED.format(4, "second", "second"))
+        await until(pilot, lambda: drive.shown(app) == ["first", "second"])  # the filter stays
+        assert len(read) == 1
 
-    drive(browse(str(log), follow=True), script)
+    drive(app, script)
+
+
+def test_follow_renews_the_request_that_is_open(followed: Path, browse: Open, drive: Any) -> None:
+    async def script(app: Browser, pilot: Pilot[None]) -> None:
+        await drive.press(pilot, ["a", "enter"])
+        assert "in-flight" in drive.lines(app)[0]
+        append(followed, ABORTED.format(3, "first", "first"))
+        await until(pilot, lambda: "Aborted on request" in drive.text(app))
+        assert "Request first  not-established" in drive.lines(app)[0]
+
+    drive(browse(str(followed), follow=True), script, (80, 40))
+
+
+def test_follow_begins_anew_where_a_log_was_rotated(followed: Path, browse: Open, drive: Any) -> None:
+    async def script(app: Browser, pilot: Pilot[None]) -> None:
+        await drive.press(pilot, ["a"])
+        followed.rename(followed.with_name("server.log.1"))
+        append(followed, RECEIVE.format(5, "fourth"))
+        await until(pilot, lambda: len(app.rows) == 4)
+        assert not app.rows.provisional
+        followed.with_name("server.log.1").unlink()
+        await until(pilot, lambda: len(app.rows) == 1)
+        assert drive.shown(app) == ["fourth"]
+
+    drive(browse(str(followed.parent), follow=True), script)

@@ -16,12 +16,12 @@ import pytest
 from sglang_lifecycle.analyzers.verdict import EvidenceLine, Verdict
 from sglang_lifecycle.cli.browser.around import LONGEST, around
 from sglang_lifecycle.cli.browser.bins import STEPS, bars, bins, step_for, ticks
-from sglang_lifecycle.cli.browser.loading import load, steps
+from sglang_lifecycle.cli.browser.loading import Loading, Progress, Step, load
 from sglang_lifecycle.cli.browser.query import Query, parse
 from sglang_lifecycle.cli.browser.rows import Rows, frame, row
 from sglang_lifecycle.cli.browser.view import Group, Order, View
 from sglang_lifecycle.cli.errors import UsageError
-from sglang_lifecycle.cli.inputs import request
+from sglang_lifecycle.cli.inputs import Request, request
 from sglang_lifecycle.cli.times import Clock
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 
@@ -43,6 +43,7 @@ def made(rid: str, cause: str = "abort-all", at: float | None = 0.0, **changes: 
         "completion": None,
         "session": None,
         "synthetic": False,
+        "provisional": False,
         "text": f"{rid} {cause}",
     }
     return tuple((values | changes).values())
@@ -60,15 +61,15 @@ def many(number: int) -> Rows:
     return rows
 
 
-def rids(rows: Rows, view: View) -> list[str]:
+def rids(view: View) -> list[str]:
     found = (view.line(number) for number in range(len(view)))
-    return [rows[line]["rid"] for line in found if isinstance(line, int)]
+    return [view.row(line)["rid"] for line in found if isinstance(line, int)]
 
 
 def test_a_row_says_what_the_verdict_says(verdict: Verdict) -> None:
     rows = Rows()
     rows.extend(frame([row(verdict, "sess")]))
-    assert rows[0] | {"text": ""} == {
+    assert rows.frame.row(0, named=True) | {"text": ""} == {
         "rid": "wt-7",
         "status": "interrupted",
         "cause": "waiting-timeout",
@@ -82,9 +83,10 @@ def test_a_row_says_what_the_verdict_says(verdict: Verdict) -> None:
         "completion": 0,
         "session": "sess",
         "synthetic": False,
+        "provisional": False,
         "text": "",
     }
-    assert "zombie-1 held the only slot" in rows[0]["text"]  # a summary can be searched
+    assert "zombie-1 held the only slot" in rows.frame["text"][0]  # a summary can be searched
 
 
 def test_ids_that_are_no_unicode_can_be_rows(verdict: Verdict) -> None:
@@ -98,12 +100,12 @@ def test_ids_that_are_no_unicode_can_be_rows(verdict: Verdict) -> None:
 def test_a_view_sorts_all_it_shows_and_finds_each_again(column: str, descending: bool, grouped: bool) -> None:
     rows = many(300)
     view = View(rows.frame, Query(), Order(column, descending, grouped))
-    shown = rids(rows, view)
+    shown = rids(view)
     assert sorted(shown) == sorted(rows.frame.filter(Query().condition())["rid"])
     for number in range(len(view)):
         line = view.line(number)
         if isinstance(line, int):
-            assert view.find(line) == number
+            assert view.find(view.row(line)["rid"]) == number
     if not grouped:
         values = [rows.frame.filter(rows.frame["rid"] == rid)[column].item() for rid in shown]
         known = [value for value in values if value is not None]
@@ -123,7 +125,7 @@ def test_groups_count_and_fold() -> None:
     assert len(folded) == len(open_) - first.count
     hidden = open_.line(1)
     assert isinstance(hidden, int)
-    assert folded.find(hidden) == 0  # the cursor goes to the group
+    assert folded.find(open_.row(hidden)["rid"]) == 0  # the cursor goes to the group
 
 
 def test_counts_of_a_facet_hold_under_the_other_filters() -> None:
@@ -180,7 +182,7 @@ def test_a_line_of_text_is_a_query(text: str, found: str) -> None:
         )
     )
     query = parse(text, Query(), UTC, start + 40)
-    assert "".join(rids(rows, View(rows.frame, query, Order()))) == found
+    assert "".join(rids(View(rows.frame, query, Order()))) == found
     assert parse(query.text(Clock()), Query(), UTC, start + 40) == query
 
 
@@ -189,16 +191,24 @@ def test_a_time_that_is_none_is_refused() -> None:
         parse("since:soon", Query(), UTC, None)
 
 
+def loaded(question: Request) -> list[Step]:
+    found: list[Step] = []
+    Loading(question, found.append).read()
+    return found
+
+
+def chunks(steps: list[Step]) -> list[pl.DataFrame]:
+    return [step for step in steps if isinstance(step, pl.DataFrame)]
+
+
 def test_steps_tell_of_reading_first_and_hand_over_every_request() -> None:
-    told: list[Any] = []
-    path = "fixtures/0.5.23/s06_abort/logs"
-    found = list(steps(request([path], None, None, None, None, None), told.append))
-    assert (found[0].doing, found[-1].doing) == ("reading", "judging")  # type: ignore[union-attr]
-    assert told[-1].done == told[-1].total > 0
+    found = loaded(request(["fixtures/0.5.23/s06_abort/logs"], None, None, None, None, None))
+    told = [step for step in found if isinstance(step, Progress)]
+    assert (told[0].doing, told[-1].doing) == ("reading", "judging")
+    assert all(last.done == last.total > 0 for last in (told[-1], [t for t in told if t.doing == "reading"][-1]))
     rows = Rows()
-    for step in found:
-        if hasattr(step, "columns"):
-            rows.extend(step)
+    for chunk in chunks(found):
+        rows.extend(chunk)
     assert len(rows) == 26
     interrupted = rows.frame["status"] == "interrupted"
     assert interrupted.head(16).all()  # those that people wait for come first
@@ -207,8 +217,7 @@ def test_steps_tell_of_reading_first_and_hand_over_every_request() -> None:
 def test_a_window_of_time_leaves_out_what_lies_outside() -> None:
     path = "fixtures/0.5.23/s06_abort/logs"
     question = request([path], "2026-11-29T18:31:55", None, None, None, None)
-    chunks = [step for step in steps(question, lambda step: None) if hasattr(step, "columns")]
-    times = [at for chunk in chunks for at in chunk["at"]]  # type: ignore[union-attr]
+    times = [at for chunk in chunks(loaded(question)) for at in chunk["at"]]
     assert times
     assert min(times) >= Clock().epoch("2026-11-29T18:31:55Z")  # type: ignore[operator]
 
@@ -216,7 +225,7 @@ def test_a_window_of_time_leaves_out_what_lies_outside() -> None:
 def test_the_ignored_count_as_little_as_those_of_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIFECYCLE_IGNORE", "job-1*")
     question = request(["fixtures/0.5.23/s14_timeout_prefix/logs"], None, None, None, None, None)
-    rows = pl.concat([step for step in steps(question, lambda step: None) if isinstance(step, pl.DataFrame)])
+    rows = pl.concat(chunks(loaded(question)))
     ignored = rows.filter(pl.col("rid").str.starts_with("job-1"))
     assert len(ignored) == 5
     assert ignored["synthetic"].all()

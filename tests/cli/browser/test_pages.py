@@ -163,7 +163,7 @@ def test_sessions_and_the_way_back_to_their_requests(browse: Open, drive: Any, t
         assert any(session in str(option.prompt) for option in places.options)
         await drive.press(pilot, ["q", "f"])
         assert app.screen is app.requests
-        assert {app.rows[index]["session"] for index in app.requests.view.indices} == {session}
+        assert {app.requests.view.row(index)["session"] for index in app.requests.view.indices} == {session}
         await drive.press(pilot, ["s", "j", "k", "f"])
         assert app.screen is app.requests
 
