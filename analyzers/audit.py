@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 from math import inf
@@ -12,6 +13,7 @@ from sglang_lifecycle.analyzers.catalogue import cause
 from sglang_lifecycle.analyzers.explain import confirm, decide, evidence_line, times, timestamp
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.verdict import Audit, Candidate, InputReport, RequestRow, ServerEvent, Totals
+from sglang_lifecycle.parsers.evidence import Evidence
 from sglang_lifecycle.parsers.garbage import uncollected
 
 
@@ -21,15 +23,15 @@ def audit(incident: Incident, since: float | None = None, until: float | None = 
     The bounds limit what is reported, not what is looked at.
     """
     with uncollected():
-        rows = [found for rid in incident.by_rid if _inside(found := row(incident, rid), since, until)]
-    rows.sort(key=lambda r: (r.times.received or r.times.ended or "", r.rid))
+        rows = [found for rid in incident.by_rid if inside(found := row(incident, rid), since, until)]
+    rows.sort(key=order)
     return Audit(
-        inputs=inputs(incident),
+        inputs=inputs(incident.evidence),
         totals=totals(rows),
         server_events=[
             event(h)
             for h in sorted(deaths.happenings(incident), key=lambda h: inf if h.at is None else h.at)
-            if _within(h.at, since, until)
+            if within(h.at, since, until)
         ],
         requests=rows,
     )
@@ -45,25 +47,49 @@ def event(happening: deaths.ServerHappening) -> ServerEvent:
     )
 
 
-def inputs(incident: Incident) -> list[InputReport]:
+def inputs(evidence: Evidence) -> list[InputReport]:
     """What became of every input."""
-    return [InputReport(**asdict(source)) for source in incident.evidence.sources]
+    return [InputReport(**asdict(source)) for source in evidence.sources]
 
 
-def totals(rows: list[RequestRow]) -> Totals:
-    """Counts over the requests that are not synthetic; of a batch its members are counted."""
-    rows = [r for r in rows if not r.members]
-    real = [r for r in rows if not r.synthetic]
-    interrupted = [r for r in real if r.status == "interrupted"]
-    return Totals(
-        requests=len(real),
-        interrupted=len(interrupted),
-        finished=sum(r.status == "finished" for r in real),
-        in_flight=sum(r.status == "in-flight" for r in real),
-        synthetic=len(rows) - len(real),
-        by_cause=_sorted(Counter(r.cause for r in interrupted)),
-        by_confidence=_sorted(Counter(r.confidence for r in interrupted)),
-    )
+class Tally:
+    """Counts requests, one by one; those that are not synthetic, and of a batch its members."""
+
+    def __init__(self) -> None:
+        self._status: Counter[str] = Counter()
+        self._causes: Counter[str] = Counter()
+        self._confidence: Counter[str] = Counter()
+
+    def add(self, found: RequestRow, times: int = 1) -> None:
+        """Count a request, or take it back (`times` -1)."""
+        if found.members:
+            return
+        status = "synthetic" if found.synthetic else found.status
+        self._status[status] += times
+        if status == "interrupted":
+            self._causes[found.cause] += times
+            self._confidence[found.confidence] += times
+
+    def totals(self) -> Totals:
+        """The counts so far."""
+        synthetic = self._status["synthetic"]
+        return Totals(
+            requests=self._status.total() - synthetic,
+            interrupted=self._status["interrupted"],
+            finished=self._status["finished"],
+            in_flight=self._status["in-flight"],
+            synthetic=synthetic,
+            by_cause=_sorted(+self._causes),
+            by_confidence=_sorted(+self._confidence),
+        )
+
+
+def totals(rows: Iterable[RequestRow]) -> Totals:
+    """Counts over requests."""
+    tally = Tally()
+    for found in rows:
+        tally.add(found)
+    return tally.totals()
 
 
 def _sorted(counts: Counter[str]) -> dict[str, int]:
@@ -96,10 +122,17 @@ def row(incident: Incident, rid: str, since: float | None = None, until: float |
     )
 
 
-def _inside(row: RequestRow, since: float | None, until: float | None) -> bool:
+def order(row: RequestRow) -> tuple[str, str]:
+    """What the requests of an audit are sorted by."""
+    return row.times.received or row.times.ended or "", row.rid
+
+
+def inside(row: RequestRow, since: float | None, until: float | None) -> bool:
+    """Whether a request came or ended inside the bounds, UTC epoch seconds."""
     times = [datetime.fromisoformat(t).timestamp() for t in (row.times.received, row.times.ended) if t is not None]
-    return _within(times[0], since, until) or _within(times[-1], since, until) if times else True
+    return within(times[0], since, until) or within(times[-1], since, until) if times else True
 
 
-def _within(at: float | None, since: float | None, until: float | None) -> bool:
+def within(at: float | None, since: float | None, until: float | None) -> bool:
+    """Whether a time lies inside the bounds, UTC epoch seconds; one that is not known may."""
     return at is None or ((since is None or at >= since) and (until is None or at <= until))

@@ -51,7 +51,7 @@ def coverage(incident: Incident) -> Coverage:
     scenes = [scene for scene in incident.scenes if scene.life.facts]
     found = [_life(scene) for scene in scenes]
     return Coverage(
-        inputs=inputs(incident),
+        inputs=inputs(incident.evidence),
         lives=found,
         offsets=[offset for scene in scenes for offset in _offsets(scene)] + list(_across(scenes)),
         questions=open_questions(found, [scene.release for scene in scenes]),

@@ -91,6 +91,12 @@ class Incident:
                     scene.calls.append(Call(kind, order, fact))
         return scene
 
+    def dissolve(self) -> None:
+        """Cut what refers to each other, so that all of it goes at once and not when garbage is looked for."""
+        for scene in self.scenes:
+            scene.others = []
+            scene.memo.clear()
+
     def matches(self, text: str) -> list[str]:
         """The rids that a text names: itself, or all that begin with it."""
         if text in self.by_rid:

@@ -9,12 +9,13 @@ the end of the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.audit import event, row
+from sglang_lifecycle.analyzers.audit import Tally, event, inputs, inside, order, row, within
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.verdict import RequestRow, ServerEvent
+from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ServerEvent
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 from sglang_lifecycle.parsers.garbage import uncollected
 
@@ -50,6 +51,9 @@ class Sweep:
         """Requests without an end that left the engine, by the lines read so far: their rows, and since which round."""
         self._happened: dict[tuple[str, int], ServerEvent] = {}
         self._round = 0
+        self._stayed = 0
+        self._left: set[str] = set()
+        """Rids without an end that have been given: what still comes of them changes nothing."""
 
     def take(self, facts: Iterable[Fact]) -> None:
         """Take the next facts; their times have to be settled."""
@@ -57,8 +61,6 @@ class Sweep:
             self._facts.append(fact)
             if len(self._facts) >= FACTS + self._stayed:
                 self._judge(len(self._facts) - CONTEXT)
-
-    _stayed = 0
 
     def finish(self) -> list[ServerEvent]:
         """The log has ended: the rest of the rows is given. Returns what happened to the server."""
@@ -72,7 +74,7 @@ class Sweep:
             incident = self._incident(Evidence(list(self._facts)))
             places = {id(fact): place for place, fact in enumerate(self._facts)}
             for rid in incident.by_rid:
-                if rid not in self._settled and rid not in incident.batches:
+                if rid not in self._settled and rid not in self._left and rid not in incident.batches:
                     self._look(incident, rid, places, settled)
             for happening in deaths.happenings(incident):
                 first = happening.evidence[0] if happening.evidence else None
@@ -80,6 +82,7 @@ class Sweep:
                 if settled is None or place < settled:
                     key = happening.cause, first.line if first is not None else 0
                     self._happened.setdefault(key, event(happening))
+            incident.dissolve()
             if settled is not None:
                 self._let_go(settled - CONTEXT)
 
@@ -99,6 +102,7 @@ class Sweep:
             if found.cause != "in-flight" and found.cause not in _DEATHS:
                 self._gone.setdefault(rid, (found, self._round))
             if rid in self._gone and self._round - self._gone[rid][1] >= _ROUNDS:
+                self._left.add(rid)
                 self._settle(self._gone.pop(rid)[0])
 
     def _last(self, found: RequestRow) -> RequestRow:
@@ -129,7 +133,7 @@ class Sweep:
                 yield fact
 
 
-_ROUNDS = 2  # judgements after which a request that has left the engine is not looked at again
+_ROUNDS = 3  # judgements after which a request that has left the engine is not looked at again
 
 
 def _newest(attempt: Attempt, places: dict[int, int]) -> int:
@@ -142,3 +146,71 @@ def _is_call(fact: Fact) -> bool:
     """Whether an access line is of a call that ends sessions or changes the server."""
     path = str(fact.detail.get("path", ""))
     return fact.event is Event.HTTP_ACCESS and path.startswith(("/open_session", "/close_session", "/update_weights"))
+
+
+class _Rows:
+    """The rows that an audit lists: all, or all but those of requests that simply finished."""
+
+    def __init__(self, keeps: Callable[[RequestRow], bool], everything: bool) -> None:
+        self._keeps, self._everything = keeps, everything
+        self._rows: dict[str, RequestRow] = {}
+        self.tally = Tally()
+
+    def give(self, found: RequestRow) -> None:
+        """Take in a row; of a rid that was used again the newest interruption counts, else the newest use."""
+        if not self._keeps(found):
+            return
+        before = self._rows.get(found.rid)
+        if before is not None:
+            if before.status == "interrupted" != found.status:
+                return
+            self.tally.add(before, -1)
+        self.tally.add(found)
+        if self._everything or found.status != "finished":
+            self._rows[found.rid] = found
+
+    @property
+    def rows(self) -> list[RequestRow]:
+        """In the order of an audit."""
+        return sorted(self._rows.values(), key=order)
+
+
+def audit(
+    stream: Callable[[Callable[[list[Fact]], None]], Evidence | None],
+    incident: Callable[[Evidence], Incident],
+    *,
+    since: float | None = None,
+    until: float | None = None,
+    ignores: Callable[[str], bool] = lambda _: False,
+    everything: bool = True,
+) -> tuple[Audit, Evidence] | None:
+    """The audit of a long log whose facts `stream` gives away as they are read; None where it can't.
+
+    The bounds are as for an audit of what is held whole. Requests that `ignores` names are marked as synthetic; without
+    `everything` those that simply finished are counted but not listed.
+    """
+
+    def keeps(found: RequestRow) -> bool:
+        found.synthetic = found.synthetic or ignores(found.rid)
+        return inside(found, since, until)
+
+    listed = _Rows(keeps, everything)
+    sweep = Sweep(listed.give, incident)
+    evidence = stream(sweep.take)
+    if evidence is None:
+        return None
+    events = sweep.finish()
+    rows = listed.rows
+    return (
+        Audit(
+            inputs=inputs(evidence),
+            totals=listed.tally.totals(),
+            server_events=[each for each in events if within(_epoch(each.at), since, until)],
+            requests=rows,
+        ),
+        evidence,
+    )
+
+
+def _epoch(at: str | None) -> float | None:
+    return datetime.fromisoformat(at).timestamp() if at is not None else None

@@ -12,7 +12,7 @@ from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.config import check_thresholds
 from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, UsageError
 from sglang_lifecycle.cli.formats import Format, encode
-from sglang_lifecycle.cli.inputs import quoted, request, status
+from sglang_lifecycle.cli.inputs import Request, complain, quoted, request, status
 from sglang_lifecycle.cli.interrupted import LIMIT
 from sglang_lifecycle.cli.options import (
     Cluster,
@@ -30,14 +30,16 @@ from sglang_lifecycle.cli.options import (
     WaitingTimeout,
     Zone,
 )
-from sglang_lifecycle.cli.output import PLAIN_WIDTH, discard_stdout, render, save, show, write_bytes
+from sglang_lifecycle.cli.output import PLAIN_WIDTH, discard_stdout, progress, render, save, show, write_bytes
 from sglang_lifecycle.cli.text import count
 from sglang_lifecycle.cli.times import Clock
+from sglang_lifecycle.cli.workers import size, workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sglang_lifecycle.analyzers.verdict import Audit
+    from sglang_lifecycle.parsers.evidence import Evidence
 
 
 def command(
@@ -70,12 +72,8 @@ def command(
         raise UsageError("--format parquet is not for a terminal; give -o FILE")
     earlier = _earlier(baseline) if baseline is not None else None
 
-    from sglang_lifecycle.analyzers.audit import audit
-
-    evidence = question.read(cluster)
-    window = question.window(evidence)
-    result = audit(question.incident(evidence), window.since, window.until)
-    question.leave_out(result)
+    listed = format not in _INTERRUPTED_ONLY or bool(values["fail_on"].value)
+    result, evidence = _swept(question, cluster, listed) or _whole(question, cluster)
     _judge(result, values["fail_on"].value)
     if earlier is not None and baseline is not None:
         from sglang_lifecycle.analyzers.baseline import compare
@@ -86,6 +84,47 @@ def command(
     _print(result, format, output, question.clock, None if everything else LIMIT, color)
     _fail(result)
     return status(evidence)
+
+
+_SWEPT = 512 << 20
+"""Bytes of a log from which on it is audited without being held."""
+_INTERRUPTED_ONLY = (Format.TABLE, Format.MARKDOWN, Format.HTML, Format.OPENMETRICS)
+
+
+def _whole(question: Request, cluster: str | None) -> tuple[Audit, Evidence]:
+    """The audit of evidence that is held as a whole."""
+    from sglang_lifecycle.analyzers.audit import audit
+
+    evidence = question.read(cluster)
+    window = question.window(evidence)
+    result = audit(question.incident(evidence), window.since, window.until)
+    question.leave_out(result)
+    return result, evidence
+
+
+def _swept(question: Request, cluster: str | None, everything: bool) -> tuple[Audit, Evidence] | None:
+    """The audit of one very large log, in bounded memory; None where there is no such log, or it has to be held."""
+    if size(question.paths) < _SWEPT or not question.absolute:
+        return None
+    from sglang_lifecycle.analyzers import sweep
+    from sglang_lifecycle.parsers import envelopes, log
+
+    envelopes.tell(question.envelopes)
+    window = question.window()
+    with workers(question.paths, cluster) as pool, progress("reading") as report:
+        if pool is None:
+            return None
+        found = sweep.audit(
+            lambda take: log.stream(question.paths, take, pool, tz=question.zone, progress=report),
+            question.incident,
+            since=window.since,
+            until=window.until,
+            ignores=question.ignores,
+            everything=everything,
+        )
+    if found is not None:
+        complain(found[1])
+    return found
 
 
 def _earlier(path: str) -> Audit:

@@ -121,11 +121,17 @@ class Request:
                 row.synthetic = True
             audit.totals = totals(audit.requests)
 
-    def window(self, evidence: Evidence) -> Window:
-        """The bounds, now that the last time in the logs is known."""
+    @property
+    def absolute(self) -> bool:
+        """Whether the bounds, if any, mean the same whatever the logs hold."""
+        return all(each is None or each.absolute for each in self.bounds)
+
+    def window(self, evidence: Evidence | None = None) -> Window:
+        """The bounds; where they aren't absolute it takes the last time in the logs."""
         if self.bounds == (None, None):
             return Window()
-        last = max((fact.at for fact in evidence.facts if fact.at is not None), default=None)
+        facts = evidence.facts if evidence is not None else ()
+        last = max((fact.at for fact in facts if fact.at is not None), default=None)
         since, until = (each.resolve(last) if each else None for each in self.bounds)
         if since is not None and until is not None and since > until:
             raise UsageError(f"--since ({self.clock.full(since)}) is later than --until ({self.clock.full(until)})")

@@ -33,6 +33,11 @@ class Bound:
     zone: tzinfo
     value: datetime | time | timedelta
 
+    @property
+    def absolute(self) -> bool:
+        """Whether it names a moment, whatever the logs hold."""
+        return isinstance(self.value, datetime)
+
     def resolve(self, last: float | None) -> float:
         """The bound in epoch seconds, given the time of the last fact."""
         if isinstance(self.value, datetime):
