@@ -38,6 +38,7 @@ class RecordReader:
         self._tainting = 0
         self._raw_ended: dict[Pattern, int] = {}  # where in `facts` each pattern with raw user text last seemed to end
         self._seen_fields: set[tuple[str, ...]] = set()
+        self._newest_fields: tuple[str, ...] | None = None  # to compare with before anything is hashed
         self._strangers = Strangers()
         self._theirs = False  # whether the line at hand is a stranger's
         self._arrivals: dict[str, int] = {}  # the lines on which open requests were received
@@ -170,6 +171,7 @@ class RecordReader:
             self._repeat(text)
         if pattern.event in (Event.SERVER_ARGS, Event.SERVER_STARTED):
             self._seen_fields.clear()
+            self._newest_fields = None
         if pattern.tail:
             self._tail = (fact, [])
 
@@ -184,10 +186,12 @@ class RecordReader:
     def _request(self, record: requestlog.RequestRecord, fact: Fact) -> None:
         found = facts.from_request(record, fact, self.prefix.zone)
         fields = record.fields
-        if fields in self._seen_fields:
+        if fields is self._newest_fields or fields in self._seen_fields:
             for one in found:
                 del one.detail["fields"]
-        self._seen_fields.add(fields)
+        else:
+            self._seen_fields.add(fields)
+        self._newest_fields = fields
         self._tainting = max(0, self._tainting - 1)
         if not fact.tainted:
             self._strangers.quote(record.strangers(), self._arrival(record, fact))
