@@ -1,0 +1,126 @@
+"""An audit that holds little says what one says that holds everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglang_lifecycle.analyzers import sweep
+from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.verdict import RequestRow
+from sglang_lifecycle.cli import audit as command
+from sglang_lifecycle.cli.app import main
+from sglang_lifecycle.parsers import ranges
+from sglang_lifecycle.parsers.evidence import Evidence
+from sglang_lifecycle.parsers.log import stream
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded logs are short: as if they were long."""
+    monkeypatch.setattr(sweep, "FACTS", 120)
+    monkeypatch.setattr(sweep, "CONTEXT", 50)
+
+
+def test_rows_and_events_are_those_of_an_audit(all_recorded: list[Any], narrow: None) -> None:
+    alone = [s for s in all_recorded if sum(source.recognised > 0 for source in s.evidence.sources) == 1]
+    assert len(alone) > 20
+    for scenario in alone:
+        rows: list[RequestRow] = []
+        swept = sweep.Sweep(rows.append)
+        swept.take(scenario.evidence.facts)
+        events = swept.finish()
+        wanted = {row.rid: row for row in scenario.audit.requests if not row.members}
+        assert len(rows) == len(wanted), scenario
+        assert {row.rid: row for row in rows} == wanted, scenario
+        assert [each.summary for each in events] == [each.summary for each in scenario.audit.server_events], scenario
+
+
+def test_several_logs_are_held(recorded: Any, pool: ProcessPoolExecutor) -> None:
+    logs = [str(recorded(name).server_log) for name in ("0.5.23/s06_abort", "0.5.10/s06_abort")]
+    assert sweep.audit(lambda take: stream(logs, take, pool), Incident) is None
+
+
+def test_what_is_settled_is_let_go(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the log is, what is judged at a time stays about as much."""
+    monkeypatch.setattr(sweep, "FACTS", 60)
+    monkeypatch.setattr(sweep, "CONTEXT", 10)
+    facts = recorded("0.5.23/s13_adversarial").evidence.facts
+    held: list[int] = []
+
+    def incident(evidence: Evidence) -> Incident:
+        held.append(len(evidence.facts))
+        return Incident(evidence)
+
+    rows: list[RequestRow] = []
+    swept = sweep.Sweep(rows.append, incident)
+    swept.take(facts)
+    early = len(rows)
+    swept.finish()
+    assert 0 < early < len(rows)
+    assert len(held) > 3
+    assert max(held) < len(facts) / 2
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(2, get_context("spawn")) as found:
+        yield found
+
+
+@pytest.fixture
+def large(narrow: None, monkeypatch: pytest.MonkeyPatch, pool: ProcessPoolExecutor) -> list[bool]:
+    """As if every log were very large; tells whether it was swept."""
+    monkeypatch.setattr(command, "_SWEPT", 0)
+    monkeypatch.setattr(ranges, "SIZE", 20_000)
+    monkeypatch.setattr(command, "workers", contextmanager(lambda *_: iter([pool])))
+    swept: list[bool] = []
+    original = sweep.audit
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        found = original(*arguments, **options)
+        swept.append(found is not None)
+        return found
+
+    monkeypatch.setattr(sweep, "audit", watched)
+    return swept
+
+
+@pytest.mark.parametrize("format", ["json", "table", "csv", "ndjson"])
+@pytest.mark.parametrize("name", ["0.5.23/s06_abort", "0.5.18/s16_stuck_session", "0.5.23/s18_two_lives"])
+def test_the_command_prints_the_same(
+    recorded: Any, name: str, format: str, tmp_path: Path, large: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = str(recorded(name).server_log)
+    swept, whole = tmp_path / "swept", tmp_path / "whole"
+    assert main(["audit", log, "--format", format, "-o", str(swept)]) == 0
+    assert large == [True]
+    monkeypatch.setattr(command, "_SWEPT", 1 << 60)
+    assert main(["audit", log, "--format", format, "-o", str(whole)]) == 0
+    assert swept.read_bytes() == whole.read_bytes()
+
+
+def test_bounds_and_ignored_requests(recorded: Any, tmp_path: Path, large: list[bool], monkeypatch: Any) -> None:
+    scenario = recorded("0.5.23/s06_abort")
+    times = sorted(row.times.received for row in scenario.audit.requests if row.times.received)
+    (tmp_path / "lifecycle.toml").write_text('ignore = ["all-*"]\n')
+    options = ["--since", times[3], "--until", times[-3], "--config", str(tmp_path / "lifecycle.toml")]
+    outputs = []
+    for limit in (0, 1 << 60):
+        monkeypatch.setattr(command, "_SWEPT", limit)
+        outputs.append(tmp_path / f"{limit}.json")
+        assert main(["audit", str(scenario.server_log), *options, "--format", "json", "-o", str(outputs[-1])]) == 0
+    assert large == [True]
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+
+
+def test_what_depends_on_the_end_of_the_log_is_held(recorded: Any, large: list[bool], capsys: Any) -> None:
+    assert main(["audit", str(recorded("0.5.23/s06_abort").server_log), "--since", "-1m"]) == 0
+    assert large == []
+    assert capsys.readouterr().out
