@@ -61,10 +61,14 @@ class Request:
     names: Mapping[str, str]
     envelopes: Sequence[Envelope]
 
-    def read(self, cluster: str | None = None) -> Evidence:
-        """Read the inputs, large ones on the Dask cluster at an address; what is wrong with them goes to stderr."""
+    def read(self, cluster: str | None = None, shards: str | None = None) -> Evidence:
+        """Read the inputs; what is wrong with them goes to stderr.
+
+        Large ones are read on the Dask cluster at an address; what jobs have kept in the folder `shards` is not read
+        again.
+        """
         with progress("reading") as report:
-            evidence = self.evidence(report, cluster=cluster)
+            evidence = self.evidence(report, cluster=cluster, shards=shards)
         complain(evidence)
         return evidence
 
@@ -73,13 +77,14 @@ class Request:
         report: Callable[[int, int], None] | None = None,
         about: Sequence[str] = (),
         cluster: str | None = None,
+        shards: str | None = None,
     ) -> Evidence:
         """Read the inputs without a word; `report` is called with the bytes read and the bytes in all.
 
         Of large logs only what may have to do with the ids in `about`, where there are any.
         """
         inputs = Inputs(self, about)
-        inputs.read(report, cluster)
+        inputs.read(report, cluster, shards)
         return inputs.evidence()
 
     def about(self, ids: Sequence[str]) -> tuple[Evidence, Incident]:
@@ -152,9 +157,14 @@ class Inputs:
         self._reading = Reading(question.zone, about, growing)
         self._together = not about and not growing
 
-    def read(self, report: Callable[[int, int], None] | None = None, cluster: str | None = None) -> None:
+    def read(
+        self,
+        report: Callable[[int, int], None] | None = None,
+        cluster: str | None = None,
+        shards: str | None = None,
+    ) -> None:
         """Read it all; `report` is called with the bytes read and the bytes in all, and may call `so_far`."""
-        with workers(self._logs if self._together else (), cluster) as pool:
+        with workers(self._logs if self._together else (), cluster, shards) as pool:
             self._reading.read(self._logs, report, pool)
 
     def more(self, grown: Collection[Path]) -> bool:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import cpu_count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError
@@ -24,12 +25,19 @@ _LARGE = 96 << 20
 
 
 @contextmanager
-def workers(paths: Sequence[str], address: str | None = None) -> Iterator[Executor | None]:
+def workers(paths: Sequence[str], address: str | None = None, shards: str | None = None) -> Iterator[Executor | None]:
     """The workers of the Dask scheduler at an address; else processes of this machine where the logs are large.
+
+    What is kept in the folder `shards` is not done again.
 
     Raises `UsageError` where Dask is not installed, `LifecycleError` where nobody answers.
     """
-    if address is not None:
+    if shards is not None:
+        from sglang_lifecycle.parsers.shards import Kept
+
+        with workers(paths, address) as others:
+            yield Kept(Path(shards), others)
+    elif address is not None:
         with _cluster(address) as pool:
             yield pool
     elif (cpu_count() or 1) > 1 and size(paths) > _LARGE:

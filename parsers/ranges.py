@@ -110,7 +110,7 @@ class _RangeReader(RecordReader):
     def range(self, facts: Sequence[Fact], lines: int, cut: int, quiet: bool) -> Range:
         """What was read."""
         return Range(
-            _packed(facts),
+            packed(facts),
             lines,
             cut,
             self.source.recognised,
@@ -166,12 +166,14 @@ _EVENTS = list(Event)
 _NUMBERS = {event: number for number, event in enumerate(_EVENTS)}
 
 
-def _packed(facts: Sequence[Fact]) -> bytes:
+def packed(facts: Sequence[Fact]) -> bytes:
+    """The facts of a range as it carries them."""
     columns = [[_NUMBERS[fact.event] for fact in facts], *(list(map(attrgetter(name), facts)) for name in _FIELDS)]
     return marshal.dumps(columns)
 
 
-def _unpacked(data: bytes, source: str, line: int) -> Iterator[Fact]:
+def unpacked(data: bytes, source: str, line: int) -> Iterator[Fact]:
+    """The facts that a range carries, now of a source, after so many of its lines."""
     numbers, *columns = marshal.loads(data)
     for number, before, offset, length, *rest in zip(numbers, *columns, strict=True):
         yield Fact(_EVENTS[number], source, before + line, offset, length, source, *rest)
@@ -223,7 +225,7 @@ class Joined:
         if self.lines and not self._holds(part):
             return False
         self.outside += part.outside
-        for fact in _unpacked(part.facts, self.source, self.lines):
+        for fact in unpacked(part.facts, self.source, self.lines):
             self._once(fact)
             self.facts.append(fact)
         self.lines += part.lines

@@ -127,32 +127,43 @@ class Log:
         taken: Callable[[ranges.Joined], bool] = lambda _: True,
     ) -> bool:
         """Read it in ranges, by the processes of a pool; whether that tells what one reader would have made of it."""
-        parts: list[_Part] = []
-        offset, found = 0, []
-        for file in self._log.files:
-            parts.append(_Part(file, views.look(file), 0, offset))
-            if not parts[-1].view.plain or parts[-1].view.backward:
-                return False
-            found += ranges.places(file.path, file.size, offset)
-            offset += file.size
-        zone = parts[0].calibration(None, self._tz).zone
+        found = self.places()
+        if not found:
+            return False
         joined = self._joined = ranges.Joined(self._log.name)
-        self._parts = parts
         try:
-            if not ranges.read(found, joined, zone, pool, report, taken):
+            if not ranges.read(found, joined, self.zone, pool, report, taken):
                 self._parts = []
                 return False
         finally:
             self._joined = None
         self._count(joined)
-        for part in parts:
+        for part in self._parts:
             self._remark(part, joined.cut[part.file.path])
             reader = self._reader(None, part)
         reader.adopt(joined.facts, joined.outside)
         source = reader.source
-        source.lines, source.bytes = joined.lines, offset
+        source.lines, source.bytes = joined.lines, self._log.size
         source.recognised, source.unknown = joined.recognised, joined.unknown
         return True
+
+    def places(self) -> list[ranges.Place]:
+        """Its ranges; none where only one reader can read it. Raises OSError."""
+        parts: list[_Part] = []
+        offset, found = 0, []
+        for file in self._log.files:
+            parts.append(_Part(file, views.look(file), 0, offset))
+            if not parts[-1].view.plain or parts[-1].view.backward:
+                return []
+            found += ranges.places(file.path, file.size, offset)
+            offset += file.size
+        self._parts = parts
+        return found
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone of its stamps, once its ranges are known."""
+        return self._parts[0].calibration(None, self._tz).zone
 
     def _count(self, joined: ranges.Joined) -> None:
         """Say which lines each file has."""
