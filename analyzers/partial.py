@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.parsers.evidence import Event
 
 _ENDS = (
@@ -46,6 +47,13 @@ def enough(incident: Incident, texts: Iterable[str]) -> bool:
         return False
     verdicts = [explain(incident, rid) for rid in rids]
     return not any(verdict.contradictions or verdict.cause in _OF_ABSENCE for verdict in verdicts)
+
+
+def cautious(verdict: Verdict) -> Verdict:
+    """A verdict for which everything should have been read, and only a part was."""
+    missing = [*verdict.missing, "the rest of the logs: they are too large to be held, and only a part was read"]
+    sure = "likely" if verdict.confidence == "proven" else verdict.confidence
+    return verdict.model_copy(update={"missing": missing, "confidence": sure})
 
 
 def _named(attempt: Attempt) -> bool:

@@ -11,7 +11,7 @@ Confidence = Literal["proven", "likely", "not-established"]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
 
 class EvidenceLine(_Model):

@@ -75,6 +75,7 @@ def command(
     asked = [_text(each) for each in dict.fromkeys([rid, *(rids or [])])]
     question = request(paths, since, until, tz, display_tz, sglang_version)
 
+    from sglang_lifecycle.analyzers import partial
     from sglang_lifecycle.analyzers.explain import explain
     from sglang_lifecycle.analyzers.identities import at_gateway, identify
 
@@ -88,6 +89,8 @@ def command(
             if verdict.status != "not-found":
                 by = matched.by if matched is not None else "rid" if match == text else "prefix"
                 verdict = verdict.model_copy(update={"matched_by": by})
+                if evidence.partial and not partial.enough(incident, [match]):
+                    verdict = partial.cautious(verdict)
                 _warn_outside(verdict, window, question.clock)
             verdicts.append(at_gateway(incident, verdict))
 

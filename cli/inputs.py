@@ -13,7 +13,7 @@ from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
 from sglang_lifecycle.cli.output import progress
 from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
-from sglang_lifecycle.cli.workers import workers
+from sglang_lifecycle.cli.workers import memory, size, workers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,10 @@ class Request:
         return inputs.evidence()
 
     def about(self, ids: Sequence[str]) -> tuple[Evidence, Incident]:
-        """Read what the fate of a few requests rests on: a part of large logs where that is enough, else all."""
+        """Read what the fate of a few requests rests on: a part of large logs where that is enough, else all.
+
+        Logs that memory can't hold are read in part in any case.
+        """
         from sglang_lifecycle.analyzers import partial
 
         with progress("reading") as report:
@@ -98,7 +101,7 @@ class Request:
             if evidence.partial and (more := partial.related(incident, ids)):
                 evidence = self.evidence(report, [*wanted, *sorted(more)])
                 incident = self.incident(evidence)
-            if evidence.partial and not partial.enough(incident, ids):
+            if evidence.partial and size(self.paths) < memory() / 2 and not partial.enough(incident, ids):
                 evidence = self.evidence(report)
                 incident = self.incident(evidence)
         complain(evidence)

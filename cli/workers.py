@@ -59,6 +59,14 @@ def size(paths: Sequence[str]) -> int:
     return found
 
 
+def memory() -> int:
+    """The bytes of this machine's memory; a lot where that can't be told."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 60
+
+
 @contextmanager
 def _cluster(address: str) -> Iterator[Executor]:
     try:

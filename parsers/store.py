@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SUFFIX = ".parquet"
 _MAGIC = b"PAR1"
 _FORMAT = "2"
-_ROWS = 20_000  # rows of a group: a question about one request reads a few
+_ROWS = 8_000  # rows of a group: a question about one request reads a few
 _SERVER = (
     "server.",
     "process.",
@@ -35,7 +35,7 @@ _SERVER = (
     "kv.leaked",
 )
 _AROUND = (10.0, 3.0, 1.0)  # seconds around a named request's facts that are read, as far as they are not too many
-_NEAR, _MANY, _EDGE = 200, 4_000, 200  # facts: always read around a named one; too many; at either end
+_NEAR, _MANY, _EDGE = 100, 2_000, 100  # facts: always read around a named one; too many; at either end
 
 
 class StoreError(ValueError):
