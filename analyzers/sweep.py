@@ -8,13 +8,14 @@ the end of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import Tally, event, inputs, inside, order, row, within
-from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.incident import CALLS, Incident
+from sglang_lifecycle.analyzers.moments import TIMEOUTS
 from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ServerEvent
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 from sglang_lifecycle.parsers.garbage import uncollected
@@ -37,9 +38,10 @@ _DEATHS = frozenset({"process-killed", "scheduler-crash", "server-shutdown", "wa
 
 
 class Sweep:
-    """Takes the facts of one log in their order and gives the rows of its requests, each once.
+    """Takes the facts of one log in their order and gives the rows of its requests.
 
-    `incident` makes one of evidence, with what the user knows better than the logs.
+    A rid whose second use comes after the first was settled is given anew, with what is then known of it. `incident`
+    makes one of evidence, with what the user knows better than the logs.
     """
 
     def __init__(self, give: Callable[[RequestRow], None], incident: Callable[[Evidence], Incident] = Incident) -> None:
@@ -54,11 +56,17 @@ class Sweep:
         self._stayed = 0
         self._left: set[str] = set()
         """Rids without an end that have been given: what still comes of them changes nothing."""
+        self._bases: set[str] = set()
+        """Rids of whole batches that have been given."""
 
     def take(self, facts: Iterable[Fact]) -> None:
         """Take the next facts; their times have to be settled."""
         for fact in facts:
             self._facts.append(fact)
+            if fact.event in _USES and fact.rid in self._settled:
+                self._settled.discard(fact.rid or "")
+            if fact.event is Event.REQUEST_RECEIVED:
+                self._left.discard(fact.rid or "")
             if len(self._facts) >= FACTS + self._stayed:
                 self._judge(len(self._facts) - CONTEXT)
 
@@ -72,33 +80,31 @@ class Sweep:
         self._round += 1
         with uncollected():
             incident = self._incident(Evidence(list(self._facts)))
-            places = {id(fact): place for place, fact in enumerate(self._facts)}
+            view = _View(incident, {id(fact): place for place, fact in enumerate(self._facts)}, settled)
+            batches = {member: base for base, members in incident.batches.items() for member in members}
             for rid in incident.by_rid:
                 if rid not in self._settled and rid not in self._left and rid not in incident.batches:
-                    self._look(incident, rid, places, settled)
-            for happening in deaths.happenings(incident):
-                first = happening.evidence[0] if happening.evidence else None
-                place = places.get(id(first), 0)
-                if settled is None or place < settled:
-                    key = happening.cause, first.line if first is not None else 0
-                    self._happened.setdefault(key, event(happening))
+                    self._look(view, rid, incident.batches.get(batches.get(rid, ""), [rid]))
+            for base, members in incident.batches.items():
+                if base not in self._bases and self._settled.issuperset(members):
+                    self._bases.add(base)
+                    self._give(row(incident, base))
+            self._note(incident, view)
             incident.dissolve()
             if settled is not None:
                 self._let_go(settled - CONTEXT)
 
-    def _look(self, incident: Incident, rid: str, places: dict[int, int], settled: int | None) -> None:
-        attempts = [attempt for _, attempt in incident.peers(rid)]
-        ended = [places.get(id(a.finish), 0) if a.finish is not None else None for a in attempts]
-        if all(place is not None and (settled is None or place < settled) for place in ended):
-            self._gone.pop(rid, None)
-            self._settle(row(incident, rid))
-            return
-        if any(place is not None for place in ended) and settled is not None:
-            return  # one of its attempts is still open, or has ended lately
-        if settled is None:
-            self._settle(self._last(row(incident, rid)))
-        elif max(_newest(a, places) for a in attempts) < settled:
-            found = row(incident, rid)
+    def _look(self, view: _View, rid: str, together: Sequence[str]) -> None:
+        """Give the row of a request, if it is settled together with the others of its batch."""
+        if view.settled is None:
+            self._settle(self._last(row(view.incident, rid)))
+        elif all(map(view.ended, together)):
+            found = row(view.incident, rid)
+            if not view.may_change(found, rid):
+                self._gone.pop(rid, None)
+                self._settle(found)
+        elif view.quiet(rid):
+            found = row(view.incident, rid)
             if found.cause != "in-flight" and found.cause not in _DEATHS:
                 self._gone.setdefault(rid, (found, self._round))
             if rid in self._gone and self._round - self._gone[rid][1] >= _ROUNDS:
@@ -116,36 +122,83 @@ class Sweep:
         self._settled.add(found.rid)
         self._give(found)
 
+    def _note(self, incident: Incident, view: _View) -> None:
+        """Note what happened to the server."""
+        for happening in deaths.happenings(incident):
+            first = happening.evidence[0] if happening.evidence else None
+            if view.settled is None or view.places.get(id(first), 0) < view.settled:
+                key = happening.cause, first.line if first is not None else 0
+                self._happened.setdefault(key, event(happening))
+
     def _let_go(self, before: int) -> None:
         """Let go of the facts before a place that nothing needs any more."""
-        paired = {fact.rid for fact in self._facts[: max(0, before)] if "fields" in fact.detail}
-        kept = [*self._staying(before, paired), *self._facts[max(0, before) :]]
-        self._stayed = len(kept) - (len(self._facts) - max(0, before))
+        before = max(0, before)
+        kept = [*self._staying(self._facts[:before]), *self._facts[before:]]
+        self._stayed = len(kept) - (len(self._facts) - before)
         self._facts = kept
-        held = {fact.rid for fact in kept}
-        self._settled = {rid for rid in self._settled if rid in held}
+        self._settled.intersection_update([fact.rid for fact in kept if fact.rid is not None])
 
-    def _staying(self, before: int, paired: set[str | None]) -> Iterator[Fact]:
-        for fact in self._facts[: max(0, before)]:
-            open_ = fact.rid is not None and fact.rid not in self._settled
-            session = fact.session_id is not None or fact.parent_rid is not None
-            if fact.event not in _GOES or open_ or session or fact.rid in paired - {None} or _is_call(fact):
+    def _staying(self, facts: Sequence[Fact]) -> Iterator[Fact]:
+        """Those that concern a server, a session, a request that is not settled, or the limits of timeouts."""
+        limits = [f.rid for f in facts if f.event is Event.REQUEST_FINISHED and f.message_id in TIMEOUTS][-_LIMITS:]
+        whole = {fact.rid for fact in facts if "fields" in fact.detail} | set(limits)
+        for fact in facts:
+            rids = fact.detail.get("batch") or [fact.rid]
+            if (
+                fact.event not in _GOES
+                or fact.session_id is not None
+                or fact.parent_rid is not None
+                or (fact.rid is not None and (fact.rid in whole or not self._settled.issuperset(rids)))
+                or (fact.event is Event.HTTP_ACCESS and str(fact.detail.get("path", "")).startswith(tuple(CALLS)))
+            ):
                 yield fact
 
 
 _ROUNDS = 3  # judgements after which a request that has left the engine is not looked at again
+_LIMITS = 500  # timeouts, the newest, whose times tell the limit
+_USES = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED})
+_OF_ABSENCE = frozenset({"abort-all", "pause-abort", "weight-update-abort"})
+"""Causes that nothing may have outlived."""
 
 
-def _newest(attempt: Attempt, places: dict[int, int]) -> int:
-    """The place of the newest fact about an attempt."""
-    facts = (attempt.received, *attempt.facts, *attempt.errors)
-    return max((places.get(id(fact), 0) for fact in facts if fact is not None), default=0)
+class _View:
+    """What can be seen at one point of a log: everything before `settled`, a place among the facts, is known by now."""
 
+    def __init__(self, incident: Incident, places: dict[int, int], settled: int | None) -> None:
+        self.incident, self.places, self.settled = incident, places, settled
+        self._open = sorted(
+            places.get(id(attempt.received), 0)
+            for peers in incident.by_rid.values()
+            for _, attempt in peers
+            if attempt.finish is None and attempt.received is not None and not attempt.facts
+        )
 
-def _is_call(fact: Fact) -> bool:
-    """Whether an access line is of a call that ends sessions or changes the server."""
-    path = str(fact.detail.get("path", ""))
-    return fact.event is Event.HTTP_ACCESS and path.startswith(("/open_session", "/close_session", "/update_weights"))
+    def ended(self, rid: str) -> bool:
+        """Whether the newest use of a rid has an end, which is settled, as those of the others that have one."""
+        attempts = [attempt for _, attempt in self.incident.peers(rid)]
+        ends = [self._end(attempt) for attempt in attempts if attempt.finish is not None]
+        return attempts[-1].finish is not None and max(ends) < (self.settled or 0)
+
+    def _end(self, attempt: Attempt) -> int:
+        return self.places.get(id(attempt.finish), 0)
+
+    def may_change(self, found: RequestRow, rid: str) -> bool:
+        """Whether what comes may decide: requests that outlived the cause, a timeout that took as long."""
+        possible = {found.cause, *(each.cause for each in found.candidates)}
+        if found.cause in ("waiting-timeout", "running-timeout") and "timeout-prefix-collision" in possible:
+            return True
+        if not possible & _OF_ABSENCE:
+            return False
+        end = max(self._end(attempt) for _, attempt in self.incident.peers(rid))
+        return bool(self._open) and self._open[0] < end
+
+    def quiet(self, rid: str) -> bool:
+        """Whether a request without an end has not been heard of for long."""
+        newest = 0
+        for _, attempt in self.incident.peers(rid):
+            facts = (attempt.received, attempt.finish, *attempt.facts, *attempt.errors)
+            newest = max(newest, *(self.places.get(id(fact), 0) for fact in facts if fact is not None))
+        return newest < (self.settled or 0)
 
 
 class _Rows:

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from sglang_lifecycle.analyzers import sweep
+from sglang_lifecycle.analyzers.audit import audit as audited
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.verdict import RequestRow
 from sglang_lifecycle.cli import audit as command
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.parsers import ranges
 from sglang_lifecycle.parsers.evidence import Evidence
-from sglang_lifecycle.parsers.log import stream
+from sglang_lifecycle.parsers.log import read, stream
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_rows_and_events_are_those_of_an_audit(all_recorded: list[Any], narrow: 
         swept = sweep.Sweep(rows.append)
         swept.take(scenario.evidence.facts)
         events = swept.finish()
-        wanted = {row.rid: row for row in scenario.audit.requests if not row.members}
+        wanted = {row.rid: row for row in scenario.audit.requests}
         assert len(rows) == len(wanted), scenario
         assert {row.rid: row for row in rows} == wanted, scenario
         assert [each.summary for each in events] == [each.summary for each in scenario.audit.server_events], scenario
@@ -66,6 +67,84 @@ def test_what_is_settled_is_let_go(recorded: Any, monkeypatch: pytest.MonkeyPatc
     assert 0 < early < len(rows)
     assert len(held) > 3
     assert max(held) < len(facts) / 2
+
+
+FIELDS = "rid='{rid}', text='x', sampling_params={{'max_new_tokens': 8}}, stream=False"
+RECEIVE = "[{at}] Receive: obj=GenerateReqInput(" + FIELDS + ")"
+FINISH = (
+    "[{at}] Finish: obj=GenerateReqInput(" + FIELDS + "), out={{'text': 'y', 'meta_info': {{'id': '{rid}', "
+    "'finish_reason': {reason}, 'e2e_latency': {lasted}}}}}"
+)
+STOP = "{'type': 'stop', 'matched': 2}"
+ABORTED = "{'type': 'abort', 'message': 'Aborted', 'status_code': None, 'err_type': None}"
+TIMEOUT = (
+    "{'type': 'abort', 'message': 'Request running timeout reached.', 'status_code': 503, "
+    "'err_type': 'ServiceUnavailable'}"
+)
+CALL = '[{at}] INFO:     127.0.0.1:1 - "POST {path} HTTP/1.1" 200 OK'
+Story = list[tuple[int, str]]
+
+
+def clock(second: int) -> str:
+    return f"2026-11-29 {10 + second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+
+
+def used(rid: str, start: int, end: int, reason: str = STOP) -> Story:
+    """A request from its Receive to its Finish."""
+    finish = FINISH.format(at=clock(end), rid=rid, reason=reason, lasted=float(end - start))
+    return [(start, RECEIVE.format(at=clock(start), rid=rid)), (end, finish)]
+
+
+def traffic(start: int, end: int) -> Story:
+    """Other requests, one a second."""
+    return [line for second in range(start, end) for line in used(f"other-{second:06}", second, second + 1)]
+
+
+def calls(path: str, second: int) -> Story:
+    return [(second, CALL.format(at=clock(second), path=path))]
+
+
+def batch(rid: str, start: int, end: int) -> Story:
+    rids = f"['{rid}_0', '{rid}_1']"
+    line = RECEIVE.format(at=clock(start), rid="?").replace("rid='?'", f"rid={rids}")
+    ends = [line for index in (0, 1) for line in used(f"{rid}_{index}", start, end)[1:]]
+    return [(start, line), *ends]
+
+
+LONG_AGO: dict[str, Story] = {
+    "a retry": used("again", 5, 6) + used("again", 170, 172, ABORTED) + calls("/abort_request", 172),
+    "a retry of one without an end": used("again", 5, 6)[:1]
+    + used("again", 250, 252, ABORTED)
+    + calls("/abort_request", 252),
+    "a retry that went well": used("again", 5, 7, ABORTED) + calls("/abort_request", 7) + used("again", 250, 252),
+    "a survivor": used("long", 1, 280)
+    + [line for rid in ("v-1", "w-1", "x-1") for line in used(rid, 20, 23, ABORTED)]
+    + calls("/abort_request", 23),
+    "a survivor of a pause": used("long", 1, 280)
+    + [line for rid in ("v-1", "w-1") for line in used(rid, 20, 23, ABORTED)]
+    + calls("/pause_generation", 24),
+    "a batch": batch("several", 20, 22),
+    "timeouts far apart": used("t-1", 20, 26, TIMEOUT) + used("u-1", 220, 226, TIMEOUT),
+    "one that nothing ended": used("silent", 20, 21)[:1],
+}
+
+
+@pytest.mark.parametrize("name", LONG_AGO)
+def test_what_happened_long_ago_still_counts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between what belongs together lie more facts than are held."""
+    monkeypatch.setattr(sweep, "FACTS", 60)
+    monkeypatch.setattr(sweep, "CONTEXT", 20)
+    log = tmp_path / "server.log"
+    story = sorted(LONG_AGO[name] + traffic(0, 300), key=lambda line: line[0])
+    log.write_text("".join(f"{text}\n" for _, text in story))
+    whole = Incident(read([str(log)]))
+    listed = sweep._Rows(lambda _: True, True)
+    swept = sweep.Sweep(listed.give)
+    swept.take(read([str(log)]).facts)
+    swept.finish()
+    wanted = audited(whole)
+    assert {row.rid: row for row in listed.rows} == {row.rid: row for row in wanted.requests}
+    assert listed.tally.totals() == wanted.totals
 
 
 @pytest.fixture(scope="module")
