@@ -21,6 +21,9 @@ _ENDS = (
 _OF_ABSENCE = frozenset({"abort-all", "not-established", "pause-abort", "weight-update-abort"})
 """Causes that rest on what is not there: a request that outlived the stroke, a line that would decide."""
 
+_OF_STROKES = frozenset({"abort-prefix-collision", "explicit-abort", "timeout-prefix-collision"})
+"""Causes that rest on who else was hit."""
+
 
 def searchable(text: str) -> bool:
     """Whether an id stands in the logs as it is: quotes, backslashes and the like are written in several ways."""
@@ -45,8 +48,9 @@ def enough(incident: Incident, texts: Iterable[str]) -> bool:
     rids = {rid for text in texts for rid in incident.matches(text)}
     if not all(_named(attempt) for rid in rids for _, attempt in incident.peers(rid)):
         return False
+    unsure = _OF_ABSENCE | _OF_STROKES if incident.evidence.narrow else _OF_ABSENCE
     verdicts = [explain(incident, rid) for rid in rids]
-    return not any(verdict.contradictions or verdict.cause in _OF_ABSENCE for verdict in verdicts)
+    return not any(verdict.contradictions or verdict.cause in unsure for verdict in verdicts)
 
 
 def cautious(verdict: Verdict) -> Verdict:

@@ -173,3 +173,5 @@ class Evidence:
     """One line for each path named by the user that could not be read."""
     partial: bool = False
     """Whether lines were left out that had nothing to do with what was asked about."""
+    narrow: bool = False
+    """Whether lines were left out that one abort may have hit together with what was asked about."""

@@ -55,7 +55,7 @@ class Reading:
         self._tz, self._growing = zone(tz) if tz is not None else None, growing
         self._about = [text.encode("utf-8", "replace") for text in about]
         self._failed: list[str] = []
-        self._partial = False
+        self._partial = self._narrow = False
         self._read: list[Log | tuple[Source, list[Fact]]] = []
 
     def read(self, paths: Sequence[str], progress: Progress | None = None, pool: Executor | None = None) -> None:
@@ -83,7 +83,7 @@ class Reading:
             log.warnings.append(f"{one.name}: cannot be read: {error.strerror or error}")
             if any(file.named for file in one.files):
                 self._failed.append(log.warnings[-1])
-        self._partial = self._partial or log.partial
+        self._partial, self._narrow = self._partial or log.partial, self._narrow or log.narrow
         if not self._growing:
             self._read[-1:] = log.finish()
 
@@ -104,7 +104,7 @@ class Reading:
         return self._evidence(lambda log: log.so_far(choose), choose)
 
     def _evidence(self, finish: Callable[[Log], Iterable[tuple[Source, list[Fact]]]], choose: Choose) -> Evidence:
-        evidence = Evidence(failed=list(self._failed), partial=self._partial)
+        evidence = Evidence(failed=list(self._failed), partial=self._partial, narrow=self._narrow)
         with uncollected():
             for one in self._read:
                 for source, found in finish(one) if isinstance(one, Log) else [(one[0], choose(one[1]))]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ _COMMON = ("--no-config", "--text", "--encoding=none", "--no-mmap", "--line-numb
 
 
 def places(path: Path, needles: Sequence[bytes], routine: bytes) -> tuple[dict[int, int], dict[int, int]] | None:
-    """Where the lines are that hold a needle, and those that `routine`, a regular expression, does not fit.
+    """Where the lines are that fit one of the needles, and those that `routine` does not fit: regular expressions.
 
     Both by the byte at which the line begins, with the number of lines before it. None where ripgrep is not installed,
     or fails.
@@ -22,8 +21,8 @@ def places(path: Path, needles: Sequence[bytes], routine: bytes) -> tuple[dict[i
     program = shutil.which("rg")
     if program is None:
         return None
-    fixed = [f"--regexp={os.fsdecode(needle)}" for needle in needles]
-    asked = (["--fixed-strings", *fixed], ["--invert-match", f"--regexp=(?-u){routine.decode()}"])
+    named = [f"--regexp=(?-u:{needle.decode()})" for needle in needles]
+    asked = (named, ["--invert-match", f"--regexp=(?-u){routine.decode()}"])
     try:
         running = [
             subprocess.Popen(
@@ -34,8 +33,8 @@ def places(path: Path, needles: Sequence[bytes], routine: bytes) -> tuple[dict[i
         ]  # fmt: skip
     except OSError:
         return None
-    named, unusual = (_places(each) for each in running)
-    return (named, unusual) if all(each.wait() in (0, 1) for each in running) else None
+    found, unusual = (_places(each) for each in running)
+    return (found, unusual) if all(each.wait() in (0, 1) for each in running) else None
 
 
 def _places(running: subprocess.Popen[bytes]) -> dict[int, int]:

@@ -31,6 +31,7 @@ _RANGE = 128 << 20  # bytes that a process looks through at a time
 _EDGE = 512 << 10  # bytes at both ends of a file that are read whole: its arguments, its newest time
 _AROUND, _STEP = 10.0, 256 << 10  # seconds around a named request's lines that are read whole; bytes of a step
 _WIDEST = 2 << 20  # bytes to either side that such a window reaches at most
+_STROKE, _FARTHEST = (8.0, 2.0), 64 << 20  # seconds and bytes around an abort, which may have hit others as well
 _WHOLE = 8 << 20  # bytes of a request's life that are read whole
 
 STAMP = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,60}\] "
@@ -43,6 +44,9 @@ ROUTINE = (
 )
 """How the lines begin, after a stamp, that a busy server writes of its requests."""
 _UNUSUAL = re.compile(rb"\n(?!(?:" + STAMP + rb")?(?:" + ROUTINE + rb"))")
+_OPENS = re.compile(rb"\[http_server\] Error: |Req ?Time ?Stats\(rid=|Received output for rid=|, self\.rid=")
+_BEFORE = 16 << 10  # bytes before a line that is not routine in which the beginning of a stranger's text is looked for
+_ABORT = re.compile(rb"""['"]type['"]: ['"]abort['"](?!.{0,80}(?:timeout reached|queue is full))""")
 _DATED = re.compile(rb'(?:\n|^)(?:\[|\{"timestamp": ")(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)')
 
 
@@ -63,6 +67,7 @@ def scan(path: Path, start: int, end: int, needles: Sequence[bytes]) -> Places:
     """Look through the lines that begin in a range of bytes. Raises `TooLong`, OSError."""
     offsets, numbers = array("Q"), array("Q")
     named: set[int] = set()
+    rest = [re.compile(shorter(needle)) for needle in needles if len(needle) > 1]
     buffer, held, lines = bytearray(_BLOCK + 1), 1, 0
     with path.open("rb", buffering=0) as file:
         at = _next_line(file, start)  # where buffer[1] is; buffer[0] stands for the newline before it
@@ -84,6 +89,9 @@ def scan(path: Path, start: int, end: int, needles: Sequence[bytes]) -> Places:
                 whole = buffer.find(b"\n", max(1, end - at), whole + 1) if got else whole
             more = bool(got) and end - at > whole
             hits = {buffer.rfind(b"\n", 0, hit) + 1 for needle in needles for hit in _find(buffer, needle, whole)}
+            hits.update(
+                buffer.rfind(b"\n", 0, match.start()) + 1 for each in rest for match in each.finditer(buffer, 0, whole)
+            )
             last = 1
             for place in sorted(hits.union(match.end() for match in _UNUSUAL.finditer(buffer, 0, whole))):
                 lines += buffer.count(b"\n", last, place)
@@ -144,7 +152,8 @@ def everywhere(path: Path, size: int, needles: Sequence[bytes], report: Callable
     workers = min(cpu_count() or 1, number)
     if workers == 1:
         return scan(path, 0, size, needles)
-    found = ripgrep.places(path, needles, rb"^(?:" + STAMP + rb")?(?:" + ROUTINE + rb")")
+    named = [each for needle in needles for each in (expression(needle), shorter(needle)) if len(needle) > 1]
+    found = ripgrep.places(path, named, rb"^(?:" + STAMP + rb")?(?:" + ROUTINE + rb")")
     if found is not None:
         return _counted(path, *found)
     whole = Places(array("Q"), array("Q"), frozenset(), 0)
@@ -177,6 +186,25 @@ def _joined(first: Places, then: Places) -> Places:
     )
 
 
+def expression(needle: bytes) -> bytes:
+    """A regular expression for a text."""
+    return _ESCAPED.sub(rb"\\\g<0>", needle)
+
+
+def shorter(needle: bytes) -> bytes:
+    """A regular expression for the records whose rid is a beginning of a needle.
+
+    An abort takes in all rids that begin with its own, a timeout as well since 0.5.20 (`Scheduler.abort_request`): what
+    ends one of these may end the other.
+    """
+    beginnings = b"|".join(expression(needle[:length]) for length in range(1, min(len(needle), _BEGINNING)))
+    return b'rid(?:=|": )[\'"](?:' + beginnings + b")['\"]"
+
+
+_ESCAPED = re.compile(rb"[\\.+*?()|\[\]{}^$]")
+_BEGINNING = 100  # characters of a rid beyond which no other is looked for
+
+
 class Span(NamedTuple):
     """Bytes of a file that are read whole, and how many lines are before them."""
 
@@ -190,6 +218,8 @@ class Selected:
 
     def __init__(self, file: BinaryIO, size: int, places: Places, lines: int = 0, bytes: int = 0) -> None:
         self.lines, self.bytes, self.cut = lines, bytes, 0
+        self.narrow = False
+        """Whether less was read around an abort than may have to do with it."""
         self._file, self._size, self._places = file, size, places
 
     def __iter__(self) -> Iterator[Line | None]:
@@ -223,9 +253,13 @@ class Selected:
         return self._file.read(1) not in (b"", b"\n")
 
     def _lines(self) -> Iterator[Span]:
-        """Lines that are not routine."""
+        """Lines that are not routine; with those before that may have begun a text of a stranger which they go on."""
         for offset, number in zip(self._places.offsets, self._places.numbers, strict=True):
-            yield Span(offset, offset + 1, number)
+            before = min(_BEFORE, offset)
+            self._file.seek(offset - before)
+            lines = self._file.read(before).splitlines(keepends=True)[1 if before == _BEFORE else 0 :][-2:]
+            began = next((index for index, line in enumerate(lines) if _OPENS.search(line)), len(lines))
+            yield Span(offset - sum(map(len, lines[began:])), offset + 1, number - len(lines[began:]))
 
     def _spans(self) -> Iterator[Span]:
         """Both ends of the file, and what was written around the named lines."""
@@ -241,14 +275,30 @@ class Selected:
             yield self._around(named[0], named[-1][0])
         else:
             yield from (self._around(each, each[0]) for each in named)
+        for place in named:
+            if self._aborted(place[0]):
+                yield self._around(place, place[0], _FARTHEST, *_STROKE)
 
-    def _around(self, first: tuple[int, int], last: int) -> Span:
+    def _aborted(self, offset: int) -> bool:
+        """Whether a line is of a request that an abort ended, not a limit."""
+        self._file.seek(offset)
+        line = self._file.readline(CAP)
+        return b"abort" in line and _ABORT.search(line) is not None
+
+    def _around(
+        self,
+        first: tuple[int, int],
+        last: int,
+        widest: int | None = None,
+        before: float | None = None,
+        after: float | None = None,
+    ) -> Span:
         offset, number = first
-        start = _line_before(self._file, self._far(offset, -_STEP))
-        return Span(start, self._far(last, _STEP), number - self._newlines(start, offset))
+        start = _line_before(self._file, self._far(offset, -_STEP, widest, before))
+        return Span(start, self._far(last, _STEP, widest, after), number - self._newlines(start, offset))
 
-    def _far(self, offset: int, step: int) -> int:
-        """How far the lines around a place reach in one direction."""
+    def _far(self, offset: int, step: int, widest: int | None, seconds: float | None) -> int:
+        """How far the lines around a place reach in one direction: some seconds, but not more than `widest` bytes."""
         at, moment = offset, None
         while 0 < at < self._size or at == offset:
             self._file.seek(max(0, min(at, at + step)))
@@ -256,9 +306,10 @@ class Selected:
             at = max(0, min(self._size, at + step))
             if stamps:
                 moment = moment if moment is not None else stamps[-1 if step < 0 else 0]
-                if max(abs(moment - stamps[0]), abs(moment - stamps[-1])) > _AROUND:
+                if max(abs(moment - stamps[0]), abs(moment - stamps[-1])) > (seconds or _AROUND):
                     break
-            if abs(at - offset) >= _WIDEST or at in (0, self._size):
+            if abs(at - offset) >= (widest or _WIDEST) or at in (0, self._size):
+                self.narrow = self.narrow or (widest is not None and at not in (0, self._size))
                 break
         return at
 

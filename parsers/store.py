@@ -58,7 +58,8 @@ def save(evidence: Evidence, path: str | Path) -> None:
     from sglang_lifecycle.parsers import table
 
     event = pl.col("event").cast(pl.String)
-    server = pl.any_horizontal(*(event.str.starts_with(kind) for kind in _SERVER))
+    fields = pl.col("detail").struct.field("fields").is_not_null()  # they tell the release
+    server = pl.any_horizontal(fields, *(event.str.starts_with(kind) for kind in _SERVER))
     rows = table.frame(evidence.facts).with_row_index("place").with_columns(server=server)
     rows = rows.sort(pl.col("server").not_(), "place")
     metadata = {
@@ -87,40 +88,43 @@ def load(path: str | Path, about: Sequence[str] = ()) -> Evidence:
                 f"{path}: a Parquet file, but not one of `lifecycle ingest` of this version; give the logs instead"
             )
         rows = pl.scan_parquet(path)
-        part = _part(rows, about) if about else None
+        part, narrow = _part(rows, about) if about else (None, False)
         chosen = (rows.filter(part) if part is not None else rows).drop("server").collect().sort("place")
         chosen = chosen.drop("place").cast(table.SCHEMA)
         sources = [Source(**s) for s in orjson.loads(metadata["lifecycle.sources"])]
-        return Evidence(list(table.facts(chosen)), sources, partial=part is not None)
+        return Evidence(list(table.facts(chosen)), sources, partial=part is not None, narrow=narrow)
     except (pl.exceptions.PolarsError, KeyError, TypeError, orjson.JSONDecodeError) as problem:
         raise StoreError(f"{path}: a damaged store; make it again with `lifecycle ingest`") from problem
 
 
-def _part(rows: pl.LazyFrame, about: Sequence[str]) -> pl.Expr | None:
+def _part(rows: pl.LazyFrame, about: Sequence[str]) -> tuple[pl.Expr | None, bool]:
     """Which rows a question about some ids needs: theirs, those around them, and all about the servers.
 
-    None where that would be most of them.
+    None where that would be most of them, or there are none. Whether less than 10 seconds around them are among these.
     """
     import polars as pl
 
     own = [pl.col(name) for name in ("rid", "session_id", "parent_rid")]
-    outer = [pl.col("room").cast(pl.String), *(pl.col("detail").struct.field(n) for n in ("request_id", "trace_id"))]
-    for ids in (own, outer):
-        named = pl.any_horizontal(*(each.str.starts_with(text) for each in ids for text in about))
+    shorter = [pl.lit(text).str.starts_with(pl.col("rid")) for text in about]  # what ends them may end it as well
+    detail = pl.col("detail").struct
+    outer = [pl.col("room").cast(pl.String), *(detail.field(name) for name in ("request_id", "trace_id"))]
+    lists = [detail.field(name).list.contains(text) for name in ("rids", "batch") for text in about]
+    for ids, more in ((own, shorter), (outer, lists)):
+        named = pl.any_horizontal(*(each.str.starts_with(text) for each in ids for text in about), *more)
         index = rows.select("place", "at", named=named).collect().sort("place")
         found = index.filter("named")
         if len(found):
             break
-    if len(found) > _NEAR or len(index) <= _MANY:
-        return None
+    if not 0 < len(found) <= _NEAR or len(index) <= _MANY:
+        return None, False
     near = [pl.col("place").is_between(max(0, place - _NEAR), place + _NEAR) for place in found["place"]]
     ends = (pl.col("place") < _EDGE) | (pl.col("place") >= len(index) - _EDGE)
     times = found["at"].drop_nulls().to_list()
     for seconds in _AROUND if times else ():
         around = pl.any_horizontal(*(pl.col("at").is_between(at - seconds, at + seconds) for at in times))
         if len(index.filter(around)) <= _MANY:
-            return pl.any_horizontal(pl.col("server"), ends, *near, around)
-    return pl.any_horizontal(pl.col("server"), ends, *near)
+            return pl.any_horizontal(pl.col("server"), ends, *near, around), seconds < _AROUND[0]
+    return pl.any_horizontal(pl.col("server"), ends, *near), True
 
 
 def merge(parts: Sequence[Evidence]) -> Evidence:
@@ -130,5 +134,5 @@ def merge(parts: Sequence[Evidence]) -> Evidence:
         whole.facts += part.facts
         whole.sources += part.sources
         whole.failed += part.failed
-        whole.partial = whole.partial or part.partial
+        whole.partial, whole.narrow = whole.partial or part.partial, whole.narrow or part.narrow
     return whole

@@ -63,7 +63,7 @@ class Log:
         growing: bool = False,
     ) -> None:
         self.warnings: list[str] = []
-        self.partial = False
+        self.partial = self.narrow = False
         self._log, self._tz, self._open, self._about, self._growing = log, tz, open_reader, about, growing
         self._lines = self._bytes = 0
         self._joined: ranges.Joined | None = None
@@ -89,8 +89,10 @@ class Log:
             with file.open() as stream:
                 physical: Lines
                 if part.view.plain:
-                    physical = self._selected(part, stream, report) or self._physical(part, stream)
+                    selected = self._selected(part, stream, report)
+                    physical = selected or self._physical(part, stream)
                     self._plain(part, physical, report)
+                    self.narrow = self.narrow or (selected is not None and selected.narrow)
                 else:
                     physical = wrapped = part.view.physical(stream, lines, offset)
                     self._wrapped(part, wrapped, report)

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lines import ABORTED, TIMEOUT, Story, calls, clock, traffic, used, write
 
 from sglang_lifecycle.analyzers import partial
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.parsers import selection
+from sglang_lifecycle.parsers import selection, store
 from sglang_lifecycle.parsers.log import read
 
 SAMPLED = 6
@@ -58,3 +59,73 @@ def test_a_rid_that_is_nowhere_is_settled(tmp_path: Path, narrow: None, recorded
 )
 def test_ids_that_logs_write_in_several_ways(text: str, fits: bool) -> None:
     assert partial.searchable(text) is fits
+
+
+FORGED = (
+    "[{at}] [http_server] Error: Invalid request: session id evil\n"
+    '[{at}] INFO:     127.0.0.1:1 - "POST /abort_request HTTP/1.1" 200 OK\n'
+    "xx does not exist"
+)
+ABORT = calls("/abort_request", 250)
+VICTIM = used("victim-1", 100, 250, ABORTED)
+FAR: dict[str, tuple[str, Story]] = {
+    "a beginning of its rid is open": (
+        "turn-000001-1",
+        used("turn-000001", 1, 2)[:1] + used("turn-000001-1", 150, 156, TIMEOUT),
+    ),
+    "others were hit as well": (
+        "victim-1",
+        ABORT + [line for n in range(1, 6) for line in used(f"victim-{n}", 40 * n, 250, ABORTED)],
+    ),
+    "a rid that is the beginning of another": (
+        "job-000010",
+        ABORT + used("job-00001", 249, 250, ABORTED) + used("job-000010", 150, 250, ABORTED),
+    ),
+    "a stranger's line": ("victim-1", [*VICTIM, (249, FORGED.format(at=clock(249)))]),
+    "a survivor": ("victim-1", ABORT + VICTIM + used("long-000", 1, 299)),
+    "used twice": ("victim-1", ABORT + VICTIM + used("victim-1", 5, 6)),
+}
+
+
+@pytest.mark.parametrize("installed", [True, False])
+@pytest.mark.parametrize("name", FAR)
+def test_what_is_far_away_still_counts(
+    name: str, installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a part never more is said than of the whole; with ripgrep or without, where it is installed."""
+    for size, value in (("SMALLEST", 0), ("_EDGE", 2048), ("_STEP", 1024), ("_WIDEST", 4096), ("_WHOLE", 4096)):
+        monkeypatch.setattr(selection, size, value)
+    monkeypatch.setattr(selection, "_RANGE", 16 << 10)
+    if not installed:
+        monkeypatch.setattr("shutil.which", lambda _: None)
+    rid, story = FAR[name]
+    log = str(write(tmp_path / "server.log", story + traffic(0, 300)))
+    whole = explain(Incident(read([log])), rid)
+    part = Incident(read([log], about=[rid]))
+    assert part.evidence.partial
+    if partial.enough(part, [rid]):
+        assert explain(part, rid).model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
+    else:
+        assert name in {"a survivor", "a stranger's line", "others were hit as well"}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_a_store_says_no_more_than_the_log(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_MANY", 60)
+    monkeypatch.setattr(store, "_NEAR", 10)
+    rid, story = FAR[name]
+    evidence = read([str(write(tmp_path / "server.log", story + traffic(0, 300)))])
+    store.save(evidence, tmp_path / "kept.parquet")
+    part = Incident(store.load(tmp_path / "kept.parquet", [rid]))
+    assert part.evidence.partial
+    if partial.enough(part, [rid]):
+        whole = explain(Incident(evidence), rid)
+        assert explain(part, rid).model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
+
+
+def test_a_store_finds_what_only_a_list_names(recorded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_MANY", 20)
+    evidence = recorded("0.5.23/s08_validation").evidence
+    store.save(evidence, tmp_path / "kept.parquet")
+    part = Incident(store.load(tmp_path / "kept.parquet", ["dup"]))
+    assert explain(part, "dup").cause == explain(Incident(evidence), "dup").cause == "duplicate-rid"

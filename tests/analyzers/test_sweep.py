@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lines import ABORTED, TIMEOUT, Story, batch, calls, traffic, used, write
 
 from sglang_lifecycle.analyzers import sweep
 from sglang_lifecycle.analyzers.audit import audit as audited
@@ -69,48 +70,6 @@ def test_what_is_settled_is_let_go(recorded: Any, monkeypatch: pytest.MonkeyPatc
     assert max(held) < len(facts) / 2
 
 
-FIELDS = "rid='{rid}', text='x', sampling_params={{'max_new_tokens': 8}}, stream=False"
-RECEIVE = "[{at}] Receive: obj=GenerateReqInput(" + FIELDS + ")"
-FINISH = (
-    "[{at}] Finish: obj=GenerateReqInput(" + FIELDS + "), out={{'text': 'y', 'meta_info': {{'id': '{rid}', "
-    "'finish_reason': {reason}, 'e2e_latency': {lasted}}}}}"
-)
-STOP = "{'type': 'stop', 'matched': 2}"
-ABORTED = "{'type': 'abort', 'message': 'Aborted', 'status_code': None, 'err_type': None}"
-TIMEOUT = (
-    "{'type': 'abort', 'message': 'Request running timeout reached.', 'status_code': 503, "
-    "'err_type': 'ServiceUnavailable'}"
-)
-CALL = '[{at}] INFO:     127.0.0.1:1 - "POST {path} HTTP/1.1" 200 OK'
-Story = list[tuple[int, str]]
-
-
-def clock(second: int) -> str:
-    return f"2026-11-29 {10 + second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
-
-
-def used(rid: str, start: int, end: int, reason: str = STOP) -> Story:
-    """A request from its Receive to its Finish."""
-    finish = FINISH.format(at=clock(end), rid=rid, reason=reason, lasted=float(end - start))
-    return [(start, RECEIVE.format(at=clock(start), rid=rid)), (end, finish)]
-
-
-def traffic(start: int, end: int) -> Story:
-    """Other requests, one a second."""
-    return [line for second in range(start, end) for line in used(f"other-{second:06}", second, second + 1)]
-
-
-def calls(path: str, second: int) -> Story:
-    return [(second, CALL.format(at=clock(second), path=path))]
-
-
-def batch(rid: str, start: int, end: int) -> Story:
-    rids = f"['{rid}_0', '{rid}_1']"
-    line = RECEIVE.format(at=clock(start), rid="?").replace("rid='?'", f"rid={rids}")
-    ends = [line for index in (0, 1) for line in used(f"{rid}_{index}", start, end)[1:]]
-    return [(start, line), *ends]
-
-
 LONG_AGO: dict[str, Story] = {
     "a retry": used("again", 5, 6) + used("again", 170, 172, ABORTED) + calls("/abort_request", 172),
     "a retry of one without an end": used("again", 5, 6)[:1]
@@ -134,9 +93,7 @@ def test_what_happened_long_ago_still_counts(name: str, tmp_path: Path, monkeypa
     """Between what belongs together lie more facts than are held."""
     monkeypatch.setattr(sweep, "FACTS", 60)
     monkeypatch.setattr(sweep, "CONTEXT", 20)
-    log = tmp_path / "server.log"
-    story = sorted(LONG_AGO[name] + traffic(0, 300), key=lambda line: line[0])
-    log.write_text("".join(f"{text}\n" for _, text in story))
+    log = write(tmp_path / "server.log", LONG_AGO[name] + traffic(0, 300))
     whole = Incident(read([str(log)]))
     listed = sweep._Rows(lambda _: True, True)
     swept = sweep.Sweep(listed.give)

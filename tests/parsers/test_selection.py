@@ -76,13 +76,14 @@ def test_a_large_file_is_looked_through_in_ranges(
     path = tmp_path / "server.log"
     line = STAMP + b"Receive: obj=GenerateReqInput(rid='%06d')\n"
     unusual = b"[2026-11-29 19:00:01] SIGTERM received. signum=15\n"
-    path.write_bytes(b"".join(line % number for number in range(5000)) + unusual + line % 5000)
+    path.write_bytes(b"".join(line % number for number in range(5000)) + unusual + line.replace(b"%06d", b"0043"))
     monkeypatch.setattr(selection, "_RANGE", 64 << 10)
     seen: list[int] = []
     places = selection.everywhere(path, path.stat().st_size, [b"004321"], seen.append)
-    assert list(places.offsets) == [4321 * len(line % 0), 5000 * len(line % 0)]
-    assert list(places.numbers) == [4321, 5000]
-    assert places.named == {4321 * len(line % 0)}
+    named, other = 4321 * len(line % 0), 5000 * len(line % 0)
+    assert list(places.offsets) == [named, other, other + len(unusual)]
+    assert list(places.numbers) == [4321, 5000, 5001]
+    assert places.named == {named, other + len(unusual)}  # its rid is the beginning of the needle
     assert places.newlines == 5002
     assert seen == sorted(seen)
 
