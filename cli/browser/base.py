@@ -49,7 +49,7 @@ class Page(Screen[None]):
         Binding("q,escape", "back", "Back"),
     ]
     DEFAULT_CSS = """
-    Page { layers: below above; background: $background;
+    Page { layers: below above; background: $background; overflow: hidden;
         & > * { layer: below; }
         #title { height: 1; padding: 0 1 0 2; background: $panel; }
         Footer { background: $panel; }
