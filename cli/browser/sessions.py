@@ -80,10 +80,10 @@ class SessionsPage(Page):
     """The list of sessions."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Tree"),
+        Binding("enter", "open", "Tree", tooltip="The tree of a session"),
         Binding("f", "filter", "Show its requests"),
         Binding("y", "copy", "Copy the id"),
-        Binding("e", "export", "Export"),
+        Binding("e", "export", "Export", tooltip="Export as JSON, CSV or Markdown"),
     ]
 
     def __init__(self, incident: Incident, clock: Clock) -> None:
@@ -150,7 +150,7 @@ class SessionPage(ReadingPage):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "filter", "Show its requests"),
         Binding("y", "copy", "Copy the id"),
-        Binding("e", "export", "Export"),
+        Binding("e", "export", "Export", tooltip="Export as JSON"),
     ]
 
     def __init__(self, id: str, trees: Sequence[SessionTree], clock: Clock) -> None:

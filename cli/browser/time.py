@@ -44,7 +44,7 @@ class Lanes(Widget, can_focus=True):
         Binding("shift+right,L", "move(10)", "Much later", show=False),
         Binding("home,g", "move(-1000)", "The beginning", show=False),
         Binding("end,G", "move(1000)", "The end", show=False),
-        Binding("space", "mark", "Range"),
+        Binding("space", "mark", "Range", tooltip="Begin a range here, or let go of it"),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"lanes--{name}" for name in ("cause", "load", "faint", "cursor")}
     DEFAULT_CSS = """
@@ -206,10 +206,10 @@ class TimePage(Page):
     """The incident over time, of what the list is filtered to."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "filter", "List these"),
+        Binding("enter", "filter", "List these", tooltip="List the requests of this time"),
         Binding("z", "zoom", "Zoom in"),
         Binding("Z", "whole", "Zoom out"),
-        Binding("e", "export", "Export"),
+        Binding("e", "export", "Export", tooltip="Export as JSON, CSV or Markdown"),
     ]
     DEFAULT_CSS = "TimePage #readout { height: 2; padding: 0 1 0 2; }"
 

@@ -115,7 +115,7 @@ def test_dark_and_light(browse: Open, drive: Any) -> None:
 def test_the_palette_runs_what_keys_do(browse: Open, drive: Any) -> None:
     async def script(app: Browser, pilot: Pilot[None]) -> None:
         commands = {command.title: command for command in app.get_system_commands(app.screen)}
-        await commands["By cause"].callback()  # type: ignore[misc]
+        await commands["Group by cause, or no longer"].callback()  # type: ignore[misc]
         await drive.settle(pilot)
         assert app.requests.order.grouped
         await drive.press(pilot, ["ctrl+p"])
