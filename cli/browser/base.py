@@ -95,6 +95,9 @@ class Page(Screen[None]):
         text.no_wrap, text.overflow = True, "ellipsis"
         self.query_one("#title", Static).update(text)
 
+    def grown(self) -> None:
+        """Show what is known now that there is more."""
+
     def action_back(self) -> None:
         """Leave the view."""
         self.app.pop_screen()

@@ -130,9 +130,12 @@ class ReadingPage(Page):
     def _list(self) -> None:
         self._places = self.places()
         options = self.query_one(Places)
+        here = options.highlighted
         options.clear_options()
         marks = max((len(place.mark) for place in self._places), default=0)
         options.add_options(Option(_line(place, marks)) for place in self._places)
+        if here is not None and self._places:
+            options.highlighted = min(here, len(self._places) - 1)
         options.border_title = "lines and requests: tab, enter"
         options.display = bool(self._places)
 

@@ -109,6 +109,10 @@ class RequestsPage(Page):
             self.busy = True
             self.run_worker(self._update(), exit_on_error=True)
 
+    def grown(self) -> None:
+        """Show the rows that were added."""
+        self.update()
+
     async def _update(self) -> None:
         while self._stale:
             self._stale = False
