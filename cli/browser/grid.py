@@ -219,8 +219,12 @@ class Grid(ScrollView, can_focus=True):
         text = "‹ " if self._shift else " " * MARGIN
         for column, width in self._fitted:
             mark = ("▼" if descending else "▲") if column.key == by else ""
-            head = column.head + mark if len(column.head) < width else mark + column.head[len(mark) :]
-            text += (head.rjust(width) if column.right else head.ljust(width)) + " " * GAP
+            head = column.head + mark
+            over = max(len(head) - width, 0)  # the mark may stand in a gap
+            if column.right:
+                text = text[: len(text) - over] + head.rjust(width) + " " * GAP
+            else:
+                text += head.ljust(width) + " " * (GAP - over)
         width = self.size.width
         text = text.ljust(width)[: width - 2] + ("› " if self._more else "  ")
         return Strip([Segment(text, style)])

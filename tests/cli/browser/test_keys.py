@@ -177,3 +177,14 @@ def test_the_cause_is_cut_rather_than_left_out_beside_the_counts(browse: Open, d
         assert not any("session-mode-unsupported" in line for line in listed)
 
     drive(browse(STRICT), script)
+
+
+def test_the_mark_of_the_order_covers_no_letter(browse: Open, drive: Any) -> None:
+    async def script(app: Browser, pilot: Pilot[None]) -> None:
+        heads = set(drive.lines(app)[1].replace("▲", "").split())
+        for _ in range(11):
+            await drive.press(pilot, ["o"])
+            assert set(drive.lines(app)[1].replace("▲", "").split()) == heads
+            assert drive.lines(app)[1].count("▲") == 1
+
+    drive(browse(SESSIONS), script, (200, 24))
