@@ -58,6 +58,7 @@ def _drawn(cut: Bins, clock: Clock) -> Any:
     plot.update_xaxes(title_text=f"time, {clock.name(cut.start)}", row=1 + len(lanes), col=1)
     plot.update_layout(
         barmode="stack",
+        showlegend=True,
         bargap=0.08,
         height=320 + 110 * len(lanes),
         hovermode="x",

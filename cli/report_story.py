@@ -48,6 +48,8 @@ def _span(rows: Sequence[RequestRow], clock: Clock) -> str:
     first, last = known[0], known[-1]
     day = f"{first:%Y-%m-%d} {first:%H:%M:%S}"
     end = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d} {last:%H:%M:%S}"
+    if f"{first:%Y-%m-%d %H:%M:%S}" == f"{last:%Y-%m-%d %H:%M:%S}":
+        return f" at {day} {last.tzname()}"
     return f" between {day} and {end} {last.tzname()}"
 
 

@@ -16,7 +16,6 @@ from textual.worker import get_current_worker
 
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.session_trees import trees
 from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.cli.browser.base import Page
 from sglang_lifecycle.cli.browser.files import Files, added, files
@@ -111,16 +110,21 @@ class Browser(App[None]):
         elif isinstance(step, Again):
             self.incident = None
             self.rows.doubt()
-            self.requests.update()
+            self._grown()
         else:
             self.rows.extend(step)
-            self.requests.update()
+            self._grown()
 
     def _tell(self) -> None:
         """Say how far the work is, on all pages."""
         self.requests.headline()
         for page in self._pages():
             page.progress()
+
+    def _grown(self) -> None:
+        """Show what there is, on all pages."""
+        for page in self._pages():
+            page.grown()
 
     def _pages(self) -> list[Page]:
         return [screen for screen in self.screen_stack if isinstance(screen, Page) and screen.is_mounted]
@@ -141,7 +145,7 @@ class Browser(App[None]):
         self.rows.settle(replacing=self._follow)
         self._due = monotonic() + rest
         self._tell()
-        self.requests.update()
+        self._grown()
 
     def _look(self) -> None:
         """Read what was added to the logs; what else is shown stays."""
@@ -197,7 +201,7 @@ class Browser(App[None]):
     def open_session(self, id: str) -> None:
         """Show the tree of a session."""
         if (incident := self.known()) is not None:
-            self.push_screen(SessionPage(id, trees(incident, id), self.clock))
+            self.push_screen(SessionPage(id, incident, self.clock))
 
     def open_sessions(self) -> None:
         """Show the sessions."""
@@ -205,10 +209,13 @@ class Browser(App[None]):
             self.push_screen(SessionsPage(incident, self.clock))
 
     def open_time(self) -> None:
-        """Show what the list shows over time, whatever range of time it is filtered to."""
+        """Show what the list shows over time."""
+        self.push_screen(TimePage(self.clock))
+
+    def over_time(self) -> pl.DataFrame:
+        """The interrupted requests that the list shows, whatever range of time it is filtered to."""
         query = replace(self.requests.asked, everything=False, since=None, until=None)
-        rows = self.rows.frame.filter(query.condition() & pl.col("at").is_not_null()).select("at", "cause")
-        self.push_screen(TimePage(rows, self.load, self.clock))
+        return self.rows.frame.filter(query.condition() & pl.col("at").is_not_null()).select("at", "cause")
 
     def show_session(self, id: str) -> None:
         """Back to the list, with the requests of a session."""

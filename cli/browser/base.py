@@ -49,7 +49,7 @@ class Page(Screen[None]):
         Binding("q,escape", "back", "Back"),
     ]
     DEFAULT_CSS = """
-    Page { layers: below above; background: $background;
+    Page { layers: below above; background: $background; overflow: hidden;
         & > * { layer: below; }
         #title { height: 1; padding: 0 1 0 2; background: $panel; }
         Footer { background: $panel; }
@@ -94,6 +94,9 @@ class Page(Screen[None]):
             text.append(" " * max(gap, 2) + doing, style="bold not dim")
         text.no_wrap, text.overflow = True, "ellipsis"
         self.query_one("#title", Static).update(text)
+
+    def grown(self) -> None:
+        """Show what is known now that there is more."""
 
     def action_back(self) -> None:
         """Leave the view."""

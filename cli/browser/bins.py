@@ -35,6 +35,10 @@ class Bins:
         """When a piece begins."""
         return self.start + place * self.step
 
+    def place(self, at: float) -> int:
+        """The piece that begins closest to a time."""
+        return max(0, min(round((at - self.start) / self.step), self.number - 1))
+
     @property
     def busiest(self) -> int:
         """The piece with the most interruptions."""

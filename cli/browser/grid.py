@@ -23,6 +23,9 @@ from sglang_lifecycle.cli.text import width as width_of
 MARGIN = 2
 """Columns to the left, for the cursor's mark."""
 
+LEAST = 8
+"""Columns in which the first column that moves is shown rather than left out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -144,7 +147,10 @@ class Grid(ScrollView, can_focus=True):
         self.refresh()
 
     def _fit(self) -> None:
-        """Choose the columns that fit whole, then give what is left to those that would like more."""
+        """Choose the columns that fit whole, then give what is left to those that would like more.
+
+        The first one behind the frozen ones is cut rather than left out.
+        """
         self.virtual_size = Size(self.size.width, len(self.model) + 1)
         columns = [column for column in self.model.columns if column.width]
         self._shift = max(0, min(self._shift, len(columns) - self._frozen - 1))
@@ -153,11 +159,14 @@ class Grid(ScrollView, can_focus=True):
         taken = 0
         widths: list[int] = []
         for column in shown:
-            needed = column.narrowest + GAP * bool(widths)
-            if taken + needed > room and widths:
+            gap = GAP * bool(widths)
+            width = column.narrowest
+            if len(widths) == self._frozen and taken + gap + LEAST <= room:
+                width = min(width, room - taken - gap)
+            if taken + gap + width > room and widths:
                 break
-            taken += needed
-            widths.append(column.narrowest)
+            taken += gap + width
+            widths.append(width)
         self._more = len(widths) < len(shown)
         for index, column in enumerate(shown[: len(widths)]):
             more = min(max(column.width, len(column.head)) - widths[index], room - taken)
@@ -210,8 +219,12 @@ class Grid(ScrollView, can_focus=True):
         text = "‹ " if self._shift else " " * MARGIN
         for column, width in self._fitted:
             mark = ("▼" if descending else "▲") if column.key == by else ""
-            head = column.head + mark if len(column.head) < width else mark + column.head[len(mark) :]
-            text += (head.rjust(width) if column.right else head.ljust(width)) + " " * GAP
+            head = column.head + mark
+            over = max(len(head) - width, 0)  # the mark may stand in a gap
+            if column.right:
+                text = text[: len(text) - over] + head.rjust(width) + " " * GAP
+            else:
+                text += head.ljust(width) + " " * (GAP - over)
         width = self.size.width
         text = text.ljust(width)[: width - 2] + ("› " if self._more else "  ")
         return Strip([Segment(text, style)])

@@ -20,7 +20,7 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 @dataclass(slots=True)
 class Deed:
-    """Something that can be done in a view: what it is called, its keys, and whose it is."""
+    """Something that can be done in a view: what it is, its keys, and whose it is."""
 
     description: str
     action: str
@@ -33,10 +33,11 @@ def deeds(screen: Screen[Any]) -> list[Deed]:
     found: dict[str, Deed] = {}
     for active in screen.active_bindings.values():
         binding = active.binding
-        if binding.description and binding.action in _own(active.node):
-            deed = Deed(binding.description, binding.action, active.node, [])
+        description = binding.tooltip or binding.description  # the footer has room for a word
+        if description and binding.action in _own(active.node):
+            deed = Deed(description, binding.action, active.node, [])
             key = screen.app.get_key_display(binding)
-            found.setdefault(binding.description, deed).keys.append(key)
+            found.setdefault(description, deed).keys.append(key)
     return list(found.values())
 
 

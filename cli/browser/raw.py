@@ -21,7 +21,9 @@ from sglang_lifecycle.cli.text import clean, fold, shorten
 class RawPage(Page):
     """The lines, with the evidence in the middle of the screen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("p", "payload", "Payload")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "payload", "Payload", tooltip="Fold prompts and outputs, or show them")
+    ]
     DEFAULT_CSS = "RawPage Static#lines { padding: 0 1; height: auto; }"
 
     def __init__(self, line: EvidenceLine) -> None:

@@ -62,11 +62,12 @@ class Scroll(VerticalScroll):
     """Holds a document."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "scroll_down", "Down", show=False),
-        Binding("k", "scroll_up", "Up", show=False),
-        Binding("space", "page_down", "Page down", show=False),
-        Binding("g", "scroll_home", "Top", show=False),
-        Binding("G", "scroll_end", "End", show=False),
+        Binding("up,k", "scroll_up", "Up", show=False),
+        Binding("down,j", "scroll_down", "Down", show=False),
+        Binding("pageup", "page_up", "Page up", show=False),
+        Binding("pagedown,space", "page_down", "Page down", show=False),
+        Binding("home,g", "scroll_home", "Top", show=False),
+        Binding("end,G", "scroll_end", "End", show=False),
     ]
     DEFAULT_CSS = "Scroll { scrollbar-size-vertical: 1; width: 1fr; height: 1fr; }"
 
@@ -89,8 +90,7 @@ class ReadingPage(Page):
     """The page."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "switch", "Places"),
-        *[Binding(str(number), f"go({number})", show=False) for number in range(1, 10)],
+        Binding("tab", "switch", "Places", tooltip="Its lines and requests, or back to the text"),
     ]
     DEFAULT_CSS = f"""
     ReadingPage {{
@@ -130,9 +130,12 @@ class ReadingPage(Page):
     def _list(self) -> None:
         self._places = self.places()
         options = self.query_one(Places)
+        here = options.highlighted
         options.clear_options()
         marks = max((len(place.mark) for place in self._places), default=0)
         options.add_options(Option(_line(place, marks)) for place in self._places)
+        if here is not None and self._places:
+            options.highlighted = min(here, len(self._places) - 1)
         options.border_title = "lines and requests: tab, enter"
         options.display = bool(self._places)
 

@@ -21,16 +21,18 @@ from sglang_lifecycle.cli.text import clean, shorten
 from sglang_lifecycle.cli.times import Clock
 
 _REMARK = "So far: the logs are still being read, and this may change."
+_RAW = "Raw lines around a piece of evidence"
 
 
 class RequestPage(ReadingPage):
     """The request."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "next(1)", "Next"),
-        Binding("p", "next(-1)", "Previous"),
+        Binding("n", "next(1)", "Next", tooltip="Next request of the list"),
+        Binding("p", "next(-1)", "Previous", tooltip="Previous request of the list"),
         Binding("y", "copy", "Copy rid"),
-        Binding("e", "export", "Export"),
+        Binding("e", "export", "Export", tooltip="Export as JSON or Markdown"),
+        *[Binding(str(number), f"go({number})", _RAW, show=False) for number in range(1, 10)],
     ]
 
     def __init__(self, verdict: Verdict, session_id: str | None, clock: Clock, provisional: bool = False) -> None:

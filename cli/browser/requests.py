@@ -31,17 +31,17 @@ class RequestsPage(Page):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", show=True),
-        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words, cause, stage, session, time…"),
         Binding("x", "clear", "Clear filters", show=False),
-        Binding("c", "facets", "Causes"),
-        Binding("b", "group", "By cause"),
-        Binding("o", "order(1)", "Order"),
-        Binding("O", "reverse", "Reverse the order", show=False),
-        Binding("a", "everything", "All"),
-        Binding("t", "time", "Time"),
-        Binding("s", "sessions", "Sessions"),
+        Binding("c", "facets", "Causes", tooltip="Counts of causes, stages… that filter"),
+        Binding("b", "group", "By cause", tooltip="Group by cause, or no longer"),
+        Binding("o", "order(1)", "Sort", tooltip="Sort by the next column"),
+        Binding("O", "reverse", "Sort the other way round", show=False),
+        Binding("a", "everything", "All", tooltip="All requests, or only the interrupted ones"),
+        Binding("t", "time", "Time", tooltip="The incident over time"),
+        Binding("s", "sessions", "Sessions", tooltip="Sessions and their trees"),
         Binding("y", "copy", "Copy the rid", show=False),
-        Binding("e", "export", "Export", show=False),
+        Binding("e", "export", "Export as JSON, CSV or Markdown", show=False),
         Binding("q", "app.quit", "Quit", show=False),
         Binding("escape", "list", "Back to the list", show=False),
     ]
@@ -108,6 +108,10 @@ class RequestsPage(Page):
         if not self.busy:
             self.busy = True
             self.run_worker(self._update(), exit_on_error=True)
+
+    def grown(self) -> None:
+        """Show the rows that were added."""
+        self.update()
 
     async def _update(self) -> None:
         while self._stale:

@@ -14,8 +14,8 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.session_trees import sessions
-from sglang_lifecycle.analyzers.verdict import SessionRow, SessionTree
+from sglang_lifecycle.analyzers.session_trees import sessions, trees
+from sglang_lifecycle.analyzers.verdict import SessionRow
 from sglang_lifecycle.cli.browser.base import Page
 from sglang_lifecycle.cli.browser.export import ExportDialog, table
 from sglang_lifecycle.cli.browser.grid import Cells, Column, Grid, Heading
@@ -80,16 +80,18 @@ class SessionsPage(Page):
     """The list of sessions."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Tree"),
+        Binding("enter", "open", "Tree", tooltip="The tree of a session"),
         Binding("f", "filter", "Show its requests"),
         Binding("y", "copy", "Copy the id"),
-        Binding("e", "export", "Export"),
+        Binding("e", "export", "Export", tooltip="Export as JSON, CSV or Markdown"),
     ]
 
     def __init__(self, incident: Incident, clock: Clock) -> None:
         super().__init__()
         self._incident, self._clock = incident, clock
         self._list = SessionList((), clock)
+        self._seen: Incident | None = None
+        """The incident that is being judged, or was."""
         self.busy = False
 
     def content(self) -> Iterable[Widget]:
@@ -99,20 +101,33 @@ class SessionsPage(Page):
     def on_mount(self) -> None:
         """Judge the turns of all sessions without holding up the keyboard."""
         self.query_one(Grid).focus()
-        self.busy = True
         self.say(Text("Sessions  judging…"))
-        self.run_worker(self._look())
+        self._judge()
+
+    def _judge(self) -> None:
+        if not self.busy and self._seen is not self._incident:
+            self.busy = True
+            self.run_worker(self._look())
+
+    def grown(self) -> None:
+        """Judge them anew where the logs have grown."""
+        self._incident = self.browser.incident or self._incident
+        self._judge()
 
     async def _look(self) -> None:
+        self._seen = self._incident
         found = (await asyncio.to_thread(sessions, self._incident)).sessions
+        here = self._row
         self._list = SessionList(found, self._clock)
         self.query_one(Grid).nothing = "No session in these logs."
-        self.query_one(Grid).show(self._list, 0)
+        lives = {(row.id, row.life): line for line, row in enumerate(found)}
+        self.query_one(Grid).show(self._list, lives.get((here.id, here.life), 0) if here is not None else 0)
         cut = sum(row.interrupted for row in found)
         turns = count(sum(row.turns for row in found), "turn")
         title = Text(count(len(found), "session"), style="bold")
         self.say(title.append(f", {turns}, {cut:,} of them interrupted", style="not bold"))
         self.busy = False
+        self._judge()
 
     @property
     def _row(self) -> SessionRow | None:
@@ -150,16 +165,26 @@ class SessionPage(ReadingPage):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "filter", "Show its requests"),
         Binding("y", "copy", "Copy the id"),
-        Binding("e", "export", "Export"),
+        Binding("e", "export", "Export", tooltip="Export as JSON"),
     ]
 
-    def __init__(self, id: str, trees: Sequence[SessionTree], clock: Clock) -> None:
+    def __init__(self, id: str, incident: Incident, clock: Clock) -> None:
         super().__init__()
-        self.session, self._trees, self._clock = id, trees, clock
+        self.session, self._incident, self._clock = id, incident, clock
+        self._trees = trees(incident, id)
 
     def on_mount(self) -> None:
         """Say which it is."""
         self.say(Text("Session ").append(shorten(clean(self.session), 60), style="bold"))
+
+    def grown(self) -> None:
+        """Show the tree anew where it has grown."""
+        if (incident := self.browser.incident) is None or incident is self._incident:
+            return
+        self._incident, found = incident, trees(incident, self.session)
+        if found != self._trees:
+            self._trees = found
+            self.renew()
 
     def layout_for(self, width: int) -> RenderableType:
         """As `sessions` lays it out."""

@@ -44,7 +44,7 @@ class Lanes(Widget, can_focus=True):
         Binding("shift+right,L", "move(10)", "Much later", show=False),
         Binding("home,g", "move(-1000)", "The beginning", show=False),
         Binding("end,G", "move(1000)", "The end", show=False),
-        Binding("space", "mark", "Range"),
+        Binding("space", "mark", "Range", tooltip="Begin a range here, or let go of it"),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"lanes--{name}" for name in ("cause", "load", "faint", "cursor")}
     DEFAULT_CSS = """
@@ -61,7 +61,7 @@ class Lanes(Widget, can_focus=True):
 
     def __init__(self, cut: Callable[[int], Bins | None], clock: Clock) -> None:
         super().__init__()
-        self._cut, self._clock = cut, clock
+        self._cut, self.clock = cut, clock
         self.bins: Bins | None = None
         self.wide = 1
         """Columns of a piece: where few would do, they fill the room."""
@@ -73,12 +73,12 @@ class Lanes(Widget, can_focus=True):
         columns = self.content_size.width - NAMES - PEAKS
         if columns <= 0:
             return
-        here = self.bins.at(self.cursor) if self.bins else None
-        self.bins, self.marked = self._cut(columns), None
+        before, self.bins = self.bins, self._cut(columns)
         if self.bins is not None:
             self.wide = max(columns // self.bins.number, 1)
-            place = self.bins.busiest if here is None else round((here - self.bins.start) / self.bins.step)
-            self.cursor = max(0, min(place, self.bins.number - 1))
+            self.cursor = self.bins.busiest if before is None else self.bins.place(before.at(self.cursor))
+            if before is not None and self.marked is not None:
+                self.marked = self.bins.place(before.at(self.marked))
         self.post_message(self.Moved())
         self.refresh()
 
@@ -149,8 +149,8 @@ class Lanes(Widget, can_focus=True):
         labels = [" "] * (found.number * self.wide + PEAKS)
         whole = found.step >= 1
         free = 0
-        for place in ticks(found, math.ceil((2 + len(self._clock.short(found.start, whole))) / self.wide)):
-            label = "╵" + self._clock.short(found.at(place), whole)
+        for place in ticks(found, math.ceil((2 + len(self.clock.short(found.start, whole))) / self.wide)):
+            label = "╵" + self.clock.short(found.at(place), whole)
             column = place * self.wide
             if column >= free and column + len(label) <= len(labels):
                 labels[column : column + len(label)] = label
@@ -206,22 +206,22 @@ class TimePage(Page):
     """The incident over time, of what the list is filtered to."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "filter", "List these"),
+        Binding("enter", "filter", "List these", tooltip="List the requests of this time"),
         Binding("z", "zoom", "Zoom in"),
         Binding("Z", "whole", "Zoom out"),
-        Binding("e", "export", "Export"),
+        Binding("e", "export", "Export", tooltip="Export as JSON, CSV or Markdown"),
     ]
     DEFAULT_CSS = "TimePage #readout { height: 2; padding: 0 1 0 2; }"
 
-    def __init__(self, rows: pl.DataFrame, load: pl.DataFrame, clock: Clock) -> None:
+    def __init__(self, clock: Clock) -> None:
         super().__init__()
-        self._rows, self._load = rows, load
-        times = [at for at in (rows["at"].min(), rows["at"].max()) if isinstance(at, float)]
-        self._clock = clock.spanning(times)
+        self._clock = clock
+        self._rows = pl.DataFrame()
         self._window: tuple[float, float] | None = None
 
     def content(self) -> Iterable[Widget]:
         """The drawing, and what the cursor is on."""
+        self._look()
         yield Lanes(self._cut, self._clock)
         yield Static(id="readout", markup=False)
 
@@ -229,8 +229,20 @@ class TimePage(Page):
         """The keys are for the drawing."""
         self.query_one(Lanes).focus()
 
+    def _look(self) -> None:
+        self._rows = self.browser.over_time()
+        times = [at for at in (self._rows["at"].min(), self._rows["at"].max()) if isinstance(at, float)]
+        self._clock = self._clock.spanning(times)
+
+    def grown(self) -> None:
+        """Draw what was added, with cursor and range where they were."""
+        self._look()
+        lanes = self.query_one(Lanes)
+        lanes.clock = self._clock
+        lanes.draw()
+
     def _cut(self, columns: int) -> Bins | None:
-        return bins(self._rows, self._load, columns, self._window)
+        return bins(self._rows, self.browser.load, columns, self._window)
 
     def on_lanes_moved(self) -> None:
         """Say what the cursor is on."""
@@ -240,9 +252,10 @@ class TimePage(Page):
         if found is None:
             self.say(title)
             return
+        drawn, whole = sum(map(sum, found.causes.values())), f"{self._rows.height:,} interrupted"
+        title.append(f"  {whole if drawn == self._rows.height else f'{drawn:,} of {whole}'}", style="not bold")
         zone = self._clock.name(found.start)
-        title.append(f"  {count(self._rows.height, 'interrupted request')}, times are {zone}", style="not bold")
-        self.say(title.append(f", each bar is {seconds(found.step)}", style="not bold"))
+        self.say(title.append(f"  ·  {zone}, a bar is {seconds(found.step)}", style="not bold dim"))
         counts = found.total(chosen)
         start, end = (self._clock.short(found.at(place), found.step >= 1) for place in (chosen.start, chosen.stop))
         text = Text(f"{start} to {end}", style="bold")
@@ -278,6 +291,7 @@ class TimePage(Page):
         if (span := self._span()) is not None:
             margin = 5 * (span[1] - span[0]) if len(lanes.chosen) == 1 else 0.0
             self._window = span[0] - margin, span[1] + margin
+            lanes.marked = None
             lanes.draw()
 
     def action_whole(self) -> None:

@@ -20,6 +20,7 @@ from sglang_lifecycle.cli.browser.app import Browser
 from sglang_lifecycle.cli.browser.export import ExportDialog
 from sglang_lifecycle.cli.browser.help import Help
 from sglang_lifecycle.cli.browser.theme import DARK, LIGHT
+from sglang_lifecycle.cli.browser.time import Lanes
 from sglang_lifecycle.cli.errors import UsageError
 from sglang_lifecycle.parsers import streams
 
@@ -115,7 +116,7 @@ def test_dark_and_light(browse: Open, drive: Any) -> None:
 def test_the_palette_runs_what_keys_do(browse: Open, drive: Any) -> None:
     async def script(app: Browser, pilot: Pilot[None]) -> None:
         commands = {command.title: command for command in app.get_system_commands(app.screen)}
-        await commands["By cause"].callback()  # type: ignore[misc]
+        await commands["Group by cause, or no longer"].callback()  # type: ignore[misc]
         await drive.settle(pilot)
         assert app.requests.order.grouped
         await drive.press(pilot, ["ctrl+p"])
@@ -334,6 +335,41 @@ def test_follow_renews_the_request_that_is_open(followed: Path, browse: Open, dr
         assert "Request first  not-established" in drive.lines(app)[0]
 
     drive(browse(str(followed), follow=True), script, (80, 40))
+
+
+def test_follow_draws_what_is_new_over_time(followed: Path, browse: Open, drive: Any) -> None:
+    async def script(app: Browser, pilot: Pilot[None]) -> None:
+        await drive.press(pilot, ["t"])
+        assert "No interrupted request" in drive.text(app)
+        append(followed, ABORTED.format(3, "first", "first"))
+        await until(pilot, lambda: "1 interrupted" in drive.lines(app)[0])
+        await drive.press(pilot, ["space", "left"])
+        lanes = app.screen.query_one(Lanes)
+        cursor, mark = (lanes.bins.at(place) for place in (lanes.cursor, lanes.marked))
+        append(followed, ABORTED.format(9, "second", "second"))
+        await until(pilot, lambda: "2 interrupted" in drive.lines(app)[0])
+        assert abs(lanes.bins.at(lanes.cursor) - cursor) <= lanes.bins.step
+        assert abs(lanes.bins.at(lanes.marked) - mark) <= lanes.bins.step
+
+    drive(browse(str(followed), follow=True), script)
+
+
+TURN = "[2026-11-29 19:50:0{}] Receive: obj=GenerateReqInput(rid='{}', session_params={{'id': 'chat', 'rid': {}}})"
+
+
+def test_follow_shows_new_turns_of_sessions(followed: Path, browse: Open, drive: Any) -> None:
+    append(followed, TURN.format(1, "one", None))
+
+    async def script(app: Browser, pilot: Pilot[None]) -> None:
+        await drive.press(pilot, ["s"])
+        await until(pilot, lambda: "1 session, 1 turn" in drive.text(app))
+        append(followed, TURN.format(2, "two", "'one'"))
+        await until(pilot, lambda: "1 session, 2 turns" in drive.text(app))
+        await drive.press(pilot, ["enter"])
+        append(followed, TURN.format(3, "three", "'two'"))
+        await until(pilot, lambda: "three" in drive.text(app))
+
+    drive(browse(str(followed), follow=True), script)
 
 
 def test_follow_begins_anew_where_a_log_was_rotated(followed: Path, browse: Open, drive: Any) -> None:

@@ -13,6 +13,7 @@ from sglang_lifecycle.cli.browser.facets import Facets
 
 ABORTS = "fixtures/0.5.23/s06_abort/logs"
 PREFIX = "fixtures/0.5.23/s14_timeout_prefix/logs"
+STRICT = "fixtures/0.5.10/s02b_session_streaming_strict/logs"
 SESSIONS = "fixtures/0.5.10/s02c_session_replace/logs"
 
 Open = Callable[..., Browser]
@@ -164,3 +165,26 @@ def test_the_cursor_stays_on_its_request(browse: Open, drive: Any) -> None:
             assert drive.under_cursor(app) == rid, key
 
     drive(browse(ABORTS), script)
+
+
+def test_the_cause_is_cut_rather_than_left_out_beside_the_counts(browse: Open, drive: Any) -> None:
+    async def script(app: Browser, pilot: Pilot[None]) -> None:
+        assert "session-mode-unsupported" in drive.text(app)
+        await drive.press(pilot, ["c"])
+        listed = [line.partition("│")[2] for line in drive.lines(app)]
+        assert "cause" in listed[1]
+        assert any("session-mode-un…pported" in line for line in listed)
+        assert not any("session-mode-unsupported" in line for line in listed)
+
+    drive(browse(STRICT), script)
+
+
+def test_the_mark_of_the_order_covers_no_letter(browse: Open, drive: Any) -> None:
+    async def script(app: Browser, pilot: Pilot[None]) -> None:
+        heads = set(drive.lines(app)[1].replace("▲", "").split())
+        for _ in range(11):
+            await drive.press(pilot, ["o"])
+            assert set(drive.lines(app)[1].replace("▲", "").split()) == heads
+            assert drive.lines(app)[1].count("▲") == 1
+
+    drive(browse(SESSIONS), script, (200, 24))

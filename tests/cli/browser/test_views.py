@@ -56,6 +56,7 @@ def test_too_small(size: tuple[int, int], browse: Callable[..., Browser], drive:
     async def script(app: Browser, pilot: Pilot[None]) -> None:
         assert "needs 80×24" in drive.text(app)
         assert f"has {size[0]}×{size[1]}" in drive.text(app)
+        assert sum(bool(line.strip()) for line in drive.lines(app)) == 2  # nothing else, not even a scrollbar
         await pilot.resize_terminal(80, 24)
         await drive.settle(pilot)
         assert "needs" not in drive.text(app)
