@@ -200,7 +200,7 @@ def _payload(name: str, text: str) -> Any:
         return None
     if " ... " in text and _CUT_VALUE.search(text):
         return None
-    if text[0] == "[" and (name == "text" or text.startswith("[[")):
+    if text[:1] == "[" and (name == "text" or text.startswith("[[")):
         return None  # a batch: the prompts of several
     if name == "input_ids":
         return [0] if text == "[0]" else Size(text.count(",") + 1)

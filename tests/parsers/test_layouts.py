@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,3 +74,27 @@ def test_a_record_that_goes_on_after_its_end_fits_no_template() -> None:
     templates = Templates(WANTED)
     assert templates.layout(record, "F", 12).end == len(record)
     assert templates.layout(record + " does not exist", "F", 12).end == len(record)
+
+
+DAMAGED = [
+    "input_ids=[3, 378, 204) 77, 78]",
+    "input_ids=)[3, 378]",
+    "input_ids=",
+    "input_ids=[1}, 2]",
+    "text='a', text='b'",
+    "sampling_params={'n': 1}, sampling_params=None",
+]
+
+
+@given(st.lists(st.sampled_from([*DAMAGED, "input_ids=[3, 4]", "input_ids=None", "text='a'"]), min_size=2, max_size=8))
+def test_damaged_records_read_alike_after_others(fields: list[str]) -> None:
+    """What earlier records left behind changes nothing."""
+    messages = [f"Receive: obj=GenerateReqInput(rid='a', {field}, stream=False)" for field in fields]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requestlog, "_templates", Templates(requestlog._templates.wanted))
+        together = [requestlog.read(message) for message in messages]
+        alone = []
+        for message in messages:
+            patch.setattr(requestlog, "_templates", Templates(requestlog._templates.wanted))
+            alone.append(requestlog.read(message))
+    assert together == alone
