@@ -86,7 +86,7 @@ def command(
     return status(evidence)
 
 
-_SWEPT = 512 << 20
+_SWEPT = 192 << 20
 """Bytes of a log from which on it is audited without being held."""
 _INTERRUPTED_ONLY = (Format.TABLE, Format.MARKDOWN, Format.HTML, Format.OPENMETRICS)
 
