@@ -10,6 +10,7 @@ CAP = 64 << 20
 """Bytes of a physical line that are looked at; what goes beyond is counted and left out."""
 
 _BLOCK = 1 << 20
+_STEP = 64 << 10
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -156,3 +157,16 @@ class Backward:
             line.length += cut
             self.bytes += line.length
             yield line
+
+
+def line_start(file: BinaryIO, offset: int) -> int:
+    """Where the line begins that a place is in, `CAP` bytes before it at the furthest."""
+    start = offset
+    while start and offset - start < CAP:
+        step = min(_STEP, start)
+        file.seek(start - step)
+        newline = file.read(step).rfind(b"\n")
+        if newline >= 0:
+            return start - step + newline + 1
+        start -= step
+    return start

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from sglang_lifecycle.parsers import ripgrep
-from sglang_lifecycle.parsers.lines import CAP, Line
+from sglang_lifecycle.parsers.lines import CAP, Line, line_start
 
 SMALLEST = 24 << 20
 """Bytes of a file from which on it is worth while to leave lines out."""
@@ -125,18 +125,6 @@ def _next_line(file: BinaryIO, offset: int) -> int:
             return at + newline + 1
         at += len(piece)
     return max(0, at)
-
-
-def _line_before(file: BinaryIO, offset: int) -> int:
-    """Where the line begins that a place is in."""
-    while offset > 0:
-        step = min(_STEP, offset)
-        file.seek(offset - step)
-        newline = file.read(step).rfind(b"\n")
-        if newline >= 0:
-            return offset - step + newline + 1
-        offset -= step
-    return 0
 
 
 class TooLong(ValueError):
@@ -264,7 +252,7 @@ class Selected:
     def _spans(self) -> Iterator[Span]:
         """Both ends of the file, and what was written around the named lines."""
         yield Span(0, min(_EDGE, self._size), 0)
-        tail = _line_before(self._file, max(0, self._size - _EDGE))
+        tail = line_start(self._file, max(0, self._size - _EDGE))
         yield Span(tail, self._size, self._places.newlines - self._newlines(tail, self._size))
         named = [
             pair
@@ -294,7 +282,7 @@ class Selected:
         after: float | None = None,
     ) -> Span:
         offset, number = first
-        start = _line_before(self._file, self._far(offset, -_STEP, widest, before))
+        start = line_start(self._file, self._far(offset, -_STEP, widest, before))
         return Span(start, self._far(last, _STEP, widest, after), number - self._newlines(start, offset))
 
     def _far(self, offset: int, step: int, widest: int | None, seconds: float | None) -> int:

@@ -13,7 +13,7 @@ from sglang_lifecycle.parsers import envelopes, requestlog, wrapping
 from sglang_lifecycle.parsers.calibration import Pair
 from sglang_lifecycle.parsers.envelopes import Envelope
 from sglang_lifecycle.parsers.inputs import File
-from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Line
+from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Line, line_start
 from sglang_lifecycle.parsers.patterns import table
 from sglang_lifecycle.parsers.prefix import Prefix
 
@@ -56,7 +56,7 @@ class View:
             if self.plain and not self.backward:
                 file.seek(offset)
                 return file.read(length).decode("utf-8", "replace").rstrip("\r\n")
-            start = _line_start(file, offset)
+            start = line_start(file, offset)
             file.seek(start)
             raw = file.read(offset - start + length)
             if not raw.endswith(b"\n"):
@@ -68,19 +68,6 @@ class View:
         inner = [line for line in self.within(lines[::-1] if self.backward else lines) if line.stream == stream]
         chosen = [line for line in inner if offset <= line.offset < offset + length] or inner
         return "\n".join(line.text for line in chosen).rstrip("\r\n")
-
-
-def _line_start(file: BinaryIO, offset: int) -> int:
-    """The beginning of the line that a place is in: one object of a collector may hold several lines."""
-    start = offset
-    while start and offset - start < CAP:
-        step = min(_END, start)
-        file.seek(start - step)
-        newline = file.read(step).rfind(b"\n")
-        if newline >= 0:
-            return start - step + newline + 1
-        start -= step
-    return start
 
 
 def look(file: File) -> View:
