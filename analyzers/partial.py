@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import explain
+from sglang_lifecycle.analyzers.identities import identify
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.parsers.evidence import Event
@@ -36,17 +37,27 @@ _SHORTEST = 6  # characters: the hits of a shorter id would be most of the log
 def related(incident: Incident, texts: Iterable[str]) -> set[str]:
     """The sessions and the other requests on which the fate of those that were asked about may rest."""
     found: set[str | None] = set()
-    for text in texts:
-        for rid in incident.matches(text):
-            for _, attempt in incident.peers(rid):
-                found |= {attempt.session_id, attempt.parent_rid}
+    for rid in _rids(incident, texts):
+        if not any(text in rid for text in texts):
+            found.add(rid)  # what was asked about is a gateway's id
+        for _, attempt in incident.peers(rid):
+            found |= {attempt.session_id, attempt.parent_rid}
     return {each for each in found if each and searchable(each)} - set(texts)
+
+
+def _rids(incident: Incident, texts: Iterable[str]) -> set[str]:
+    """The requests that ids stand for: their own, those of which they are the beginning, a gateway's."""
+    found: set[str] = set()
+    for text in texts:
+        other = identify(incident, text)
+        found.update(other.rids if other is not None else incident.matches(text))
+    return found
 
 
 def enough(incident: Incident, texts: Iterable[str]) -> bool:
     """Whether every attempt of the requests has an end that a line names, and nothing read speaks against it."""
-    rids = {rid for text in texts for rid in incident.matches(text)}
-    if not all(_named(attempt) for rid in rids for _, attempt in incident.peers(rid)):
+    rids = _rids(incident, texts)
+    if not all(map(searchable, rids)) or not all(_named(attempt) for rid in rids for _, attempt in incident.peers(rid)):
         return False
     unsure = _OF_ABSENCE | _OF_STROKES if incident.evidence.narrow else _OF_ABSENCE
     verdicts = [explain(incident, rid) for rid in rids]

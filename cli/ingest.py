@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError
+from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError, error
 from sglang_lifecycle.cli.inputs import Request, request, status
 from sglang_lifecycle.cli.options import Cluster, Paths, Zone
 from sglang_lifecycle.cli.output import write
@@ -62,10 +62,13 @@ def _share(question: Request, share: tuple[int, int], folder: str) -> ExitCode:
     from sglang_lifecycle.parsers.shards import Shard, keep
 
     envelopes.tell(question.envelopes)
+    failed: list[str] = []
     try:
-        read, ranges = keep(question.paths, Shard(*share), Path(folder), question.zone)
+        read, ranges = keep(question.paths, Shard(*share), Path(folder), failed, question.zone)
     except OSError as problem:
         text = f"{folder}: the share cannot be written: {problem.strerror or problem}"
         raise LifecycleError(ExitCode.UNREADABLE, text) from problem
     write(f"{folder}: {count(ranges, 'range')} of share {share[0]} of {share[1]}, {read} of them read now")
-    return ExitCode.OK
+    for text in failed:
+        error(text)
+    return ExitCode.UNREADABLE if failed else ExitCode.OK

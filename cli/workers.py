@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError
+from sglang_lifecycle.cli.files import files
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -52,11 +53,7 @@ def workers(paths: Sequence[str], address: str | None = None, shards: str | None
 
 def size(paths: Sequence[str]) -> int:
     """The bytes of files, and of those in folders, as they lie there."""
-    found = 0
-    for path in paths:
-        files = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names] or [path]
-        found += sum(os.stat(file).st_size for file in files if os.path.isfile(file))
-    return found
+    return sum(bytes for _, bytes in files(paths).values())
 
 
 def memory() -> int:

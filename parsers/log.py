@@ -125,7 +125,7 @@ def stream(
     """Read one large log without holding its facts: `take` gets them in their order, some tens of thousands at a time.
 
     Returns the evidence but for the facts; None where that can't be done, for instance with several logs: what was
-    taken is then worth nothing. Raises `UnknownZone`, OSError.
+    taken is then worth nothing. Raises `UnknownZone`.
     """
     evidence = Evidence()
     inputs = expand(paths, evidence.failed, progress)
@@ -133,9 +133,12 @@ def stream(
         return None
     log = Log(inputs[0], zone(tz) if tz is not None else None, reader)
     report = partial(_report, progress, 0, inputs[0].size) if progress is not None else None
-    with uncollected():
-        if not log.stream(pool, take, report):
-            return None
+    try:
+        with uncollected():
+            if not log.stream(pool, take, report):
+                return None
+    except OSError:  # whoever holds it all says what is wrong, and keeps what could be read
+        return None
     evidence.sources += [source for source, _ in log.finish()]
     return evidence
 

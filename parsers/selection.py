@@ -137,15 +137,14 @@ def everywhere(path: Path, size: int, needles: Sequence[bytes], report: Callable
     Raises `TooLong`, OSError.
     """
     number = max(1, size // _RANGE)
-    workers = min(cpu_count() or 1, number)
-    if workers == 1:
+    if number == 1:
         return scan(path, 0, size, needles)
     named = [each for needle in needles for each in (expression(needle), shorter(needle)) if len(needle) > 1]
     found = ripgrep.places(path, named, rb"^(?:" + STAMP + rb")?(?:" + ROUTINE + rb")")
     if found is not None:
         return _counted(path, *found)
     whole = Places(array("Q"), array("Q"), frozenset(), 0)
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(cpu_count() or 1, number), get_context("spawn")) as pool:
         bounds = [size * i // number for i in range(number + 1)]
         tasks = [(end, pool.submit(scan, path, start, end, needles)) for start, end in pairwise(bounds)]
         for end, task in tasks:
@@ -245,7 +244,8 @@ class Selected:
         for offset, number in zip(self._places.offsets, self._places.numbers, strict=True):
             before = min(_BEFORE, offset)
             self._file.seek(offset - before)
-            lines = self._file.read(before).splitlines(keepends=True)[1 if before == _BEFORE else 0 :][-2:]
+            *lines, _ = re.split(rb"(?<=\n)", self._file.read(before))
+            lines = lines[1 if before == _BEFORE else 0 :][-2:]
             began = next((index for index, line in enumerate(lines) if _OPENS.search(line)), len(lines))
             yield Span(offset - sum(map(len, lines[began:])), offset + 1, number - len(lines[began:]))
 

@@ -33,14 +33,14 @@ class Shard(NamedTuple):
     of: int
 
 
-def keep(paths: Sequence[str], shard: Shard, folder: Path, tz: str | None = None) -> tuple[int, int]:
+def keep(paths: Sequence[str], shard: Shard, folder: Path, failed: list[str], tz: str | None = None) -> tuple[int, int]:
     """Read a share of the ranges of logs, and keep each in a folder; returns how many were read, and are in the share.
 
-    Raises `UnknownZone`, OSError.
+    A path that is missing or can't be read is described in `failed`, in one line each. Raises `UnknownZone`, OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     read = share = 0
-    for number, (place, found_in) in enumerate(_ranges(paths, tz)):
+    for number, (place, found_in) in enumerate(_ranges(paths, failed, tz)):
         if number % shard.of != shard.number - 1:
             continue
         share += 1
@@ -51,8 +51,8 @@ def keep(paths: Sequence[str], shard: Shard, folder: Path, tz: str | None = None
     return read, share
 
 
-def _ranges(paths: Sequence[str], tz: str | None) -> Iterator[tuple[Place, tzinfo]]:
-    for one in expand(paths, []):
+def _ranges(paths: Sequence[str], failed: list[str], tz: str | None) -> Iterator[tuple[Place, tzinfo]]:
+    for one in expand(paths, failed):
         if one.problem is None and not one.files[0].exhibit:
             log = Log(one, zone(tz) if tz is not None else None, reader)
             for place in log.places():
@@ -67,13 +67,11 @@ class Kept(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As an executor does; what is kept is not done again."""
-        kept = self._folder / _name(*args) if fn is read_range else None
-        if kept is None or not kept.exists():
-            if self._pool is not None:
-                return self._pool.submit(fn, *args, **kwargs)
-            kept = None
+        kept = _load(self._folder / _name(*args)) if fn is read_range else None
+        if kept is None and self._pool is not None:
+            return self._pool.submit(fn, *args, **kwargs)
         done: Future[Any] = Future()
-        done.set_result(_load(kept) if kept is not None else fn(*args, **kwargs))
+        done.set_result(kept if kept is not None else fn(*args, **kwargs))
         return done
 
 
@@ -96,7 +94,17 @@ def _save(part: Range, target: Path) -> None:
         )
 
 
-def _load(path: Path) -> Range:
+def _load(path: Path) -> Range | None:
+    """The range of a file; None where there is no such file, or it is damaged."""
+    import polars as pl
+
+    try:
+        return _loaded(path) if path.exists() else None
+    except (pl.exceptions.PolarsError, OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _loaded(path: Path) -> Range:
     import polars as pl
 
     from sglang_lifecycle.parsers import table

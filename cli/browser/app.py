@@ -18,7 +18,6 @@ from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.cli.browser.base import Page
-from sglang_lifecycle.cli.browser.files import Files, added, files
 from sglang_lifecycle.cli.browser.help import Deed, Help, deeds
 from sglang_lifecycle.cli.browser.loading import LOAD, Again, Answer, Loading, Progress, Ready, Step
 from sglang_lifecycle.cli.browser.request import RequestPage
@@ -27,6 +26,7 @@ from sglang_lifecycle.cli.browser.rows import Rows, sound
 from sglang_lifecycle.cli.browser.sessions import SessionPage, SessionsPage
 from sglang_lifecycle.cli.browser.theme import ANSI_DARK, ANSI_LIGHT, DARK, LIGHT, preferred
 from sglang_lifecycle.cli.browser.time import TimePage
+from sglang_lifecycle.cli.files import Files, added, files
 from sglang_lifecycle.cli.inputs import Request
 from sglang_lifecycle.cli.text import clean, shorten
 

@@ -129,3 +129,22 @@ def test_a_store_finds_what_only_a_list_names(recorded: Any, tmp_path: Path, mon
     store.save(evidence, tmp_path / "kept.parquet")
     part = Incident(store.load(tmp_path / "kept.parquet", ["dup"]))
     assert explain(part, "dup").cause == explain(Incident(evidence), "dup").cause == "duplicate-rid"
+
+
+def test_an_id_of_a_gateway_leads_to_all_lines_of_its_request(tmp_path: Path, narrow: None) -> None:
+    """Only the record of its arrival has the gateway's id: the lines of the rid are looked for as well."""
+    story = [
+        (
+            at,
+            text.replace("stream=False)", "stream=False), headers={'x-request-id': 'gateway-7'}")
+            if not index
+            else text,
+        )
+        for index, (at, text) in enumerate(used("server-7", 100, 250, ABORTED))
+    ]
+    log = str(write(tmp_path / "server.log", ABORT + story + traffic(0, 300)))
+    part = Incident(read([log], about=["gateway-7"]))
+    assert partial.related(part, ["gateway-7"]) == {"server-7"}
+    part = Incident(read([log], about=["gateway-7", "server-7"]))
+    whole = explain(Incident(read([log])), "server-7")
+    assert explain(part, "server-7").model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)

@@ -63,3 +63,15 @@ def test_what_is_missing_is_read_now(recorded: Any, tmp_path: Path) -> None:
 def test_no_share(share: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ingest", "server.log", "--shard", share, "-o", str(tmp_path)]) == 2
     assert "give one such as 2/8" in capsys.readouterr().err
+
+
+def test_damaged_files_are_read_anew_and_missing_logs_named(
+    recorded: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, parts, kept = str(recorded("0.5.23/s06_abort").server_log), tmp_path / "parts", tmp_path / "kept.parquet"
+    assert main(["ingest", log, str(tmp_path / "absent.log"), "--shard", "1/1", "-o", str(parts)]) == 4
+    assert "absent.log: no such file or folder" in capsys.readouterr().err
+    for file in parts.iterdir():
+        file.write_bytes(file.read_bytes()[:-20])
+    assert main(["ingest", log, "--shards", str(parts), "-o", str(kept)]) == 0
+    assert store.load(kept).facts == whole_of(log, tmp_path).facts
