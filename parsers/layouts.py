@@ -30,6 +30,7 @@ _TWO = _bracket("|".join((_STRINGS, _bracket(_STRINGS))))
 _ANY = re.compile(f"(?>{_STRINGS}|{_bracket('|'.join((_STRINGS, _TWO)))}|{_SCALAR.pattern})", re.DOTALL)
 _CUT = " ... "  # between the head and the tail of a value that the level shortens
 _NESTING = ("'", '"', "[", "{", "(", ")", "}")
+_HOLDERS = frozenset({"out", "out.meta_info"})  # other records have values of their own inside of these
 _LONG = 32  # characters from which on constant text is compared as a whole
 _Match = Callable[[str, int], "re.Match[str] | None"]
 _KEPT = 12  # templates of one kind of record that are tried
@@ -231,8 +232,9 @@ class Templates:
                     known.insert(0, known.pop(index))
                 return Layout(values, template.names, len(message), template=template)
         layout = scan(message, start)
-        once = len({name for name, _, _ in layout.values}) == len(layout.values)  # of two, the later one counts
-        if once and not layout.cut and layout.end == len(message):
+        names = [name for name, _, _ in layout.values]
+        once = len(set(names)) == len(names)  # of two, the later one counts
+        if once and _HOLDERS.isdisjoint(names) and not layout.cut and layout.end == len(message):
             self._learn(known, message, layout)
         return layout
 

@@ -84,12 +84,22 @@ DAMAGED = [
     "text='a', text='b'",
     "sampling_params={'n': 1}, sampling_params=None",
 ]
+ENDS = [
+    "",
+    ", out=[]",
+    ", out={'meta_info': 5}",
+    ", out={'meta_info': {'id': 'a', 'e2e_latency': 1.5}}",
+    ", out={'text': 'x'}",
+]
 
 
-@given(st.lists(st.sampled_from([*DAMAGED, "input_ids=[3, 4]", "input_ids=None", "text='a'"]), min_size=2, max_size=8))
-def test_damaged_records_read_alike_after_others(fields: list[str]) -> None:
+FIELDS = st.sampled_from([*DAMAGED, "input_ids=[3, 4]", "input_ids=None", "text='a'"])
+
+
+@given(st.lists(st.tuples(FIELDS, st.sampled_from(ENDS)), min_size=2, max_size=8))
+def test_damaged_records_read_alike_after_others(parts: list[tuple[str, str]]) -> None:
     """What earlier records left behind changes nothing."""
-    messages = [f"Receive: obj=GenerateReqInput(rid='a', {field}, stream=False)" for field in fields]
+    messages = [f"Finish: obj=GenerateReqInput(rid='a', {field}, stream=False){end}" for field, end in parts]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(requestlog, "_templates", Templates(requestlog._templates.wanted))
         together = [requestlog.read(message) for message in messages]
