@@ -8,6 +8,7 @@ epoch stamps in `meta_info`, these tell the instant, after the zone of the log h
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -77,7 +78,7 @@ def _from_inside(fact: Fact) -> None:
 def _sharpen(fact: Fact, lower: float | None = None, upper: float | None = None) -> None:
     """Use the epoch stamp inside a `Finish` where it agrees with what the line allows, zones taken into account."""
     sent = fact.detail.get("response_sent_to_client_ts")
-    if sent is None or fact.at is None or fact.at_from == "meta":
+    if sent is None or not isfinite(sent) or fact.at is None or fact.at_from == "meta":
         return
     if fact.at_from == "own":
         lower, upper = fact.at - (fact.at_error or 0.0), fact.at + (fact.at_error or 0.0)

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
+from math import isfinite
 from typing import Any
 
 STRING = {
@@ -111,7 +112,8 @@ def value(text: str, depth: int = 0) -> Any:
         return _CONSTANTS[text]
     if _NUMBER.fullmatch(text):
         if not text.removeprefix("-").isdigit():
-            return float(text)
+            number = float(text)
+            return number if isfinite(number) else text
         return int(text) if len(text) <= _DIGITS else text
     first = text[:1]
     if first in STRING:

@@ -268,3 +268,13 @@ def test_progress_ends_at_the_whole(recorded: Any) -> None:
     size = sum(path.stat().st_size for path in scenario.files)
     assert seen[-1] == (size, size)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_a_number_beyond_all_bounds_is_none(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(
+        "[2026-11-29 19:00:00] Finish: obj=GenerateReqInput(rid='a', text='x'), out={'text': '', 'meta_info': "
+        "{'id': 'a', 'finish_reason': {'type': 'stop'}, 'response_sent_to_client_ts': 1e999, 'e2e_latency': 1e999}}\n"
+    )
+    [fact] = read([str(log)]).facts
+    assert (fact.rid, fact.e2e_s, fact.at_from) == ("a", None, "own")
