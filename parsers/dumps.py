@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from sglang_lifecycle.parsers import facts, pickles
+from sglang_lifecycle.parsers import facts, pickles, requestfacts
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.exhibits import Row, Unreadable
 from sglang_lifecycle.parsers.pickles import Numbers, Object
@@ -116,13 +116,11 @@ def _request(entry: Entry, written: float | None) -> Iterator[Row]:
     if isinstance(meta, dict):
         record.meta = {name: _plain(meta[name]) for name in META_FIELDS & meta.keys()}
         names += [f"meta.{name}" for name in meta]
-        reason = record.meta.get("finish_reason")
-        record.finish_keys = tuple(reason) if isinstance(reason, dict) else ()
     tokens = output.get("output_ids")
     record.has_output = isinstance(tokens, Numbers) and tokens.size > 0
     record.fields = tuple(names)
     blank = Fact(Event.UNKNOWN, "", 0, 0, 0)
-    for fact in facts.from_request(record, blank, UTC):
+    for fact in requestfacts.from_request(record, blank, UTC):
         fact.pattern = "dump"
         if fact.completion_tokens is None and isinstance(tokens, Numbers):
             fact.completion_tokens = tokens.size

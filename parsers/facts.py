@@ -1,15 +1,13 @@
-"""From a recognised record to a row of the evidence table."""
+"""From a recognised message to a row of the evidence table."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, tzinfo
 from typing import Any
 
-from sglang_lifecycle.parsers import gateway, literals
+from sglang_lifecycle.parsers import literals
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.patterns import Pattern, table
-from sglang_lifecycle.parsers.requestlog import NAN, OPENING, RequestRecord, Size
 
 _COLUMNS = frozenset("rid session_id parent_rid".split())
 _INTEGERS = frozenset(
@@ -32,11 +30,6 @@ ARGS = frozenset(
 )
 """The server arguments that are kept."""
 
-_SHAPES = {
-    ("type", "message", "status_code", "err_type"): "scheduler",
-    ("type", "status_code", "message"): "echo-with-reason",
-    ("type", "message"): "echo-plain",
-}
 _FRAME = re.compile(r'^\s+File "[^"]*", line \d+, in (\S+)')
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
 _GROUP_ART = re.compile(r"^[ ]*[|+][-| +]*(?=\S)|^  [|] ")  # how Python draws exception groups
@@ -189,152 +182,3 @@ def _note_exception(fact: Fact, exception: str, tail: list[str]) -> None:
         event, pattern, tainted = fact.event, fact.pattern, fact.tainted
         from_pattern(found[0], found[1], fact)
         fact.detail["failed"], fact.event, fact.pattern, fact.tainted = found[0].id, event, pattern, tainted
-
-
-_KINDS = {str(event): event for event in Event}
-
-
-def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:
-    """The facts of a request-log record: one, or one for each rid of a batch."""
-    fact.event = _KINDS[record.event]
-    fact.pattern = "reqlog.json" if record.timestamp else "reqlog.text"
-    fact.tainted = fact.tainted or record.trailing
-    if record.timestamp:
-        _own_time(record.timestamp, fact, zone)
-    obj = record.obj
-    detail = fact.detail
-    for name in ("stream", "priority", "background"):
-        if isinstance(obj.get(name), (bool, int)):
-            detail[name] = obj[name]
-    sampling = obj.get("sampling_params")
-    sampling = sampling[0] if isinstance(sampling, list) and sampling else sampling
-    if isinstance(sampling, dict):
-        for name in ("n", "max_new_tokens"):
-            if isinstance(sampling.get(name), int):
-                detail[name] = sampling[name]
-        if "stop" in sampling:
-            detail["stop_nan"] = sampling["stop"]
-        detail["grammar"] = bool(sampling.keys() & {"json_schema", "regex", "ebnf", "structural_tag"})
-    if isinstance(obj.get("text"), str):
-        detail["opening"] = obj["text"]
-    elif obj.get("input_ids") == [0]:
-        detail["opening"] = "[0]"
-    if isinstance(obj.get("input_ids"), Size):
-        detail["prompt_ids"] = int(obj["input_ids"])
-    elif isinstance(obj.get("text"), str) and len(obj["text"]) < OPENING - 1:
-        detail["prompt_ids"] = len(obj["text"].encode()) + 1  # no token is shorter than a byte; one may begin the text
-    if isinstance(obj.get("bootstrap_room"), int):
-        fact.room = obj["bootstrap_room"]
-    if isinstance(obj.get("http_worker_ipc"), str):
-        detail["worker"] = True
-    if obj.get("headers") or obj.get("external_trace_header"):
-        detail.update(gateway.outer_ids(obj.get("headers"), obj.get("external_trace_header")))
-    if record.cut:
-        detail["cut"] = True
-    detail["fields"] = record.fields
-    if record.meta is not None:
-        _outcome(record, fact)
-    return _per_rid(record, fact)
-
-
-def _own_time(timestamp: str, fact: Fact, zone: tzinfo) -> None:
-    try:
-        fact.at = datetime.fromisoformat(timestamp).replace(tzinfo=zone).timestamp()
-    except (ValueError, OverflowError):
-        return
-    fact.at_error, fact.at_from = 0.000001, "own"
-
-
-def _session(params: Any, record: RequestRecord, fact: Fact) -> None:
-    """`session_params` (0.4.2 on), `session=(id, rid)` (0.4.0, 0.4.1), `session_id`/`session_rid` (0.3.6)."""
-    if isinstance(params, dict):
-        fact.session_id = _text(params.get("id"))
-        fact.parent_rid = _text(params.get("rid"))
-        fact.detail["session"] = True
-        for name in ("replace", "offset", "drop_previous_output"):
-            if isinstance(params.get(name), (bool, int)):
-                fact.detail[name] = params[name]
-    elif isinstance(record.obj.get("session"), list) and len(record.obj["session"]) == 2:
-        fact.session_id, fact.parent_rid = (_text(part) for part in record.obj["session"])
-        fact.detail["session"] = True
-    elif "session_rid" in record.obj and record.obj.get("session_id"):
-        fact.session_id = _text(record.obj["session_id"])
-        fact.parent_rid = _text(record.obj["session_rid"])
-        fact.detail["session"] = True
-
-
-def from_json(data: dict[str, Any], fact: Fact, zone: tzinfo) -> Fact | None:
-    """Facts that SGLang writes as JSON apart from the request log: status snapshots and the metrics export."""
-    if data.get("event") == "scheduler.status":
-        fact.event, fact.pattern = Event.SCHEDULER_STATUS, "scheduler.status"
-        _own_time(str(data.get("timestamp")), fact, zone)
-        for name in ("running_rids", "queued_rids"):
-            if isinstance(data.get(name), list):
-                fact.detail[name] = [r for r in data[name] if isinstance(r, str)]
-        return fact
-    if "request_parameters" in data and isinstance(data.get("id"), str):
-        fact.event, fact.pattern, fact.rid = Event.METRICS_EXPORTED, "metrics.exported", data["id"]
-        reason = data.get("finish_reason")
-        keys = tuple(reason) if isinstance(reason, dict) else ()
-        _outcome(RequestRecord("request.finished", fact.rid, meta=data, finish_keys=keys), fact)
-        fact.queue_s = None  # 0.0, or a monotonic clock's raw value, in the releases recorded
-        return fact
-    return None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None if value is None else str(value)
-
-
-def _outcome(record: RequestRecord, fact: Fact) -> None:
-    meta = record.meta or {}
-    reason = meta.get("finish_reason")
-    if isinstance(reason, dict):
-        fact.finish_type = _text(reason.get("type"))
-        fact.finish_shape = _SHAPES.get(record.finish_keys)
-        if fact.finish_type == "abort":
-            note_message(fact, _text(reason.get("message")) or "")
-            status = reason.get("status_code")
-            fact.status_code = status if isinstance(status, int) else None
-            fact.err_type = _text(reason.get("err_type"))
-        elif reason.get("matched") == NAN:
-            fact.finish_message = fact.message_id = "nan"
-    for column, key in _META_INTEGERS:
-        number = meta.get(key)
-        if isinstance(number, int) and not isinstance(number, bool):
-            setattr(fact, column, number)
-    for column, key in (("e2e_s", "e2e_latency"), ("queue_s", "queue_time")):
-        if isinstance(meta.get(key), (int, float)):
-            setattr(fact, column, float(meta[key]))
-    for key in ("response_sent_to_client_ts", "request_received_ts", "forward_entry_time", "dp_rank"):
-        if isinstance(meta.get(key), (int, float)):
-            fact.detail[key] = meta[key]
-    fact.detail["has_output"] = record.has_output
-
-
-_META_INTEGERS = (
-    ("prompt_tokens", "prompt_tokens"),
-    ("completion_tokens", "completion_tokens"),
-    ("cached_tokens", "cached_tokens"),
-    ("retractions", "total_retractions"),
-    ("retractions", "num_retractions"),
-)
-
-
-def _per_rid(record: RequestRecord, fact: Fact) -> list[Fact]:
-    rids = record.rid if isinstance(record.rid, list) else [record.rid]
-    params = record.obj.get("session_params")
-    facts = []
-    for index, rid in enumerate(rids):
-        one = fact if len(rids) == 1 else _copy(fact)
-        one.rid = _text(rid)
-        _session(params[index] if isinstance(params, list) and index < len(params) else params, record, one)
-        if len(rids) > 1:
-            one.detail["batch"] = [r for r in rids if isinstance(r, str)]
-        facts.append(one)
-    return facts
-
-
-def _copy(fact: Fact) -> Fact:
-    values = {name: getattr(fact, name) for name in Fact.__slots__}
-    return Fact(**{**values, "detail": dict(fact.detail)})

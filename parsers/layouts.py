@@ -4,13 +4,14 @@ A record is `Class(name=value, …), headers={…}, out={'text': …, 'meta_info
 the record once, quote-aware. Thousands of records differ only in a few values, so a scanned record is remembered as a
 template: the constant text between the values that vary. The next record is held against it with comparisons of whole
 chunks; only the values in between are stepped over, each to its balanced end and to no other, so a template finds
-exactly what `scan` would, or nothing.
+exactly what `scan` would, or nothing. It does so in bytes: what tells values apart is ASCII, which in UTF-8 stands for
+nothing else, and of a long record only what is wanted becomes text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,12 +28,27 @@ def _bracket(inner: str) -> str:
 
 
 _TWO = _bracket("|".join((_STRINGS, _bracket(_STRINGS))))
-_ANY = re.compile(f"(?>{_STRINGS}|{_bracket('|'.join((_STRINGS, _TWO)))}|{_SCALAR.pattern})", re.DOTALL)
-_CUT = " ... "  # between the head and the tail of a value that the level shortens
-_NESTING = ("'", '"', "[", "{", "(", ")", "}")
+_ANY = f"(?>{_STRINGS}|{_bracket('|'.join((_STRINGS, _TWO)))}|{_SCALAR.pattern})"
+_CUT = b" ... "  # between the head and the tail of a value that the level shortens
+
+
+def _whole(value: str) -> str:
+    """An expression for a value of a kind, or for its head and its tail; what it has matched, it keeps."""
+    return rf"(?>{value}(?: \.\.\. {value})*+)"
+
+
+_SCALARS = rf"(?>{_SCALAR.pattern})"
+_KINDS = (_SCALARS, _whole(f"(?:{_STRINGS})"), _whole(r"\[[^\[\](){}'\"]*+\]"), _whole(_ANY))
+"""Expressions for values: words and numbers, strings, flat lists, and the last for all that a template can tell."""
+_COMPILED = [re.compile(kind, re.DOTALL) for kind in _KINDS]
+_WALKED = re.compile(_ANY.encode(), re.DOTALL)
+_BYTES = {quote.encode(): re.compile(string.pattern.encode(), re.DOTALL) for quote, string in literals.STRING.items()}
+_FLAT = b"0123456789, "  # of what most lists consist
+_NESTING = (b"'", b'"', b"[", b"{", b"(", b")", b"}")
 _HOLDERS = frozenset({"out", "out.meta_info"})  # other records have values of their own inside of these
 _LONG = 32  # characters from which on constant text is compared as a whole
-_Match = Callable[[str, int], "re.Match[str] | None"]
+_PAYLOADS = frozenset({"text", "input_ids", "out.text", "out.output_ids"})  # long: their ends are searched for
+_Match = Callable[[bytes, int], "re.Match[bytes] | None"]
 _KEPT = 12  # templates of one kind of record that are tried
 
 
@@ -46,16 +62,15 @@ class Value(NamedTuple):
 
 @dataclass(slots=True)
 class Layout:
-    """The values of a record: every one, or of a known `template` those that are wanted and vary.
+    """All values of a record, and the names of its fields.
 
     `cut`: the record ends early. `end`: where its last balanced part ends.
     """
 
-    values: Sequence[tuple[str, int, int]]
+    values: list[Value]
     names: tuple[str, ...]
     end: int
     cut: bool = False
-    template: Template | None = None
 
 
 def scan(message: str, start: int) -> Layout:
@@ -114,76 +129,99 @@ class Template:
     """The constant text of records of one layout, and the values in between.
 
     `varying` names the values of one word (`None`, `True`, `7`) that differ between its records; others of the kind are
-    taken for constant text. `settled` has those that are wanted, as they stand in the record that it was made from,
-    and `memo` is for whoever reads them, once.
+    taken for constant text. `settled` has those that are wanted, as they stand in the record that it was made from.
+    `varies` names the wanted values that a record has to be asked for, in the order of `find`. `head` is what all of
+    the records begin with.
     """
 
-    __slots__ = ("_between", "_named", "_steps", "memo", "names", "settled", "texts", "varying")
-
-    def __init__(self, message: str, layout: Layout, wanted: Collection[str], varying: frozenset[str]) -> None:
-        self.names, self.varying = layout.names, varying
+    def __init__(
+        self, head: str, message: str, layout: Layout, wanted: Collection[str], alike: Template | None
+    ) -> None:
+        self.head, self.names = head, layout.names
         texts = {name: message[start:end] for name, start, end in layout.values}
         self.texts = {name: text for name, text in texts.items() if _settled(name, text)}
-        self.settled = {name: text for name, text in self.texts.items() if name in wanted and name not in varying}
-        self.memo: object = None
-        self._steps: list[tuple[_Match | None, str, tuple[str, ...]]] = []
-        self._between: list[str] = []
-        self._named: list[str] = []
+        self.varying: frozenset[str] = frozenset()
+        if alike is not None:
+            changed = [name for name, text in alike.texts.items() if texts.get(name) != text]
+            self.varying = alike.varying.union(changed)
+        self.settled = {n: text for n, text in self.texts.items() if n in wanted and n not in self.varying}
+        self._kinds: dict[str, int] = {}
+        self._steps: list[tuple[bytes, int, _Match | None, bool]] = []
+        self._text, self._between, self._named = b"", list[str](), list[str]()
         position = 0
         for name, start, end in layout.values:
-            if name in varying or name not in self.texts:
+            if name in self.varying or name not in self.texts:
                 self._constant(message[position:start])
-                self._value(name if name in wanted else "", _SCALAR.fullmatch(message, start, end) is not None)
+                if name in _PAYLOADS:
+                    self._payload(name, name in wanted)
+                else:
+                    kind = _kind(texts[name])
+                    before = alike._kinds.get(name, kind) if alike is not None else kind
+                    self._value(name, name in wanted, kind if kind == before else len(_KINDS) - 1)
                 position = end
         self._constant(message[position:])
         self._close()
 
+    @property
+    def varies(self) -> tuple[str, ...]:
+        """The names of the values that `find` gives."""
+        return tuple(self._named)
+
     def _constant(self, text: str) -> None:
-        """A step over constant text: a long one is compared as a whole, a short one becomes part of an expression."""
+        """Constant text: a long one is compared as a whole, a short one becomes part of an expression."""
         if len(text) > _LONG:
             self._close()
-            self._steps.append((None, text, ()))
+            self._text = text.encode()
         else:
             self._between.append(re.escape(text))
 
-    def _value(self, name: str, scalar: bool) -> None:
-        """A step over a value: a number or a word becomes part of an expression, any other is walked."""
-        if scalar and name.startswith("meta."):
-            self._between.append(f"({_SCALAR.pattern})")
+    def _value(self, name: str, wanted: bool, kind: int) -> None:
+        self._kinds[name] = kind
+        self._between.append(f"({_KINDS[kind]})" if wanted else _KINDS[kind])
+        if wanted:
             self._named.append(name)
-        elif scalar and not name:
-            self._between.append(_SCALAR.pattern)
-        else:
-            self._close()
-            self._steps.append((None, "", (name,)))
+
+    def _payload(self, name: str, wanted: bool) -> None:
+        self._close()
+        self._steps.append((b"", 0, None, wanted))
+        if wanted:
+            self._named.append(name)
 
     def _close(self) -> None:
-        if self._between:
-            self._steps.append((re.compile("".join(self._between)).match, "", tuple(self._named)))
-            self._between, self._named = [], []
+        """End a step: a long constant text, and an expression for what follows it."""
+        between = "".join(self._between)
+        match = re.compile(between.encode(), re.DOTALL).match if between else None
+        if self._text or between:
+            self._steps.append((self._text, len(self._text), match, False))
+        self._text, self._between = b"", []
 
-    def find(self, message: str) -> list[tuple[str, int, int]] | None:
-        """The wanted values that vary, of a record of exactly this layout, each with its place; else None."""
-        values: list[tuple[str, int, int]] = []
-        position = 0
-        for match, text, names in self._steps:
+    def find(self, message: bytes, start: int) -> list[bytes] | None:
+        """The wanted values that vary, of a record of exactly this layout that begins at `start`; else None."""
+        texts: list[bytes] = []
+        position = start
+        for text, size, match, wanted in self._steps:
+            if text:
+                if not message.startswith(text, position):
+                    return None
+                position += size
             if match is not None:
                 found = match(message, position)
                 if found is None:
                     return None
-                values += [(name, *span) for name, span in zip(names, found.regs[1:], strict=True)]
+                texts += found.groups()
                 position = found.end()
-            elif names:
-                start, position = position, _end(message, position)
+            elif not text:
+                begin, position = position, _end(message, position)
                 if position < 0:
                     return None
-                if names[0]:
-                    values.append((names[0], start, position))
-            else:
-                if not message.startswith(text, position):
-                    return None
-                position += len(text)
-        return values if position == len(message) else None
+                if wanted:
+                    texts.append(message[begin:position])
+        return texts if position == len(message) else None
+
+
+def _kind(text: str) -> int:
+    """The first kind of value that a text is, by its place in `_KINDS`."""
+    return next((i for i, kind in enumerate(_COMPILED) if kind.fullmatch(text)), len(_KINDS) - 1)
 
 
 def _settled(name: str, text: str) -> bool:
@@ -191,17 +229,18 @@ def _settled(name: str, text: str) -> bool:
     return text in _CONSTANT or ("." not in name and _SCALAR.fullmatch(text) is not None)
 
 
-def _end(message: str, start: int) -> int:
+def _end(message: bytes, start: int) -> int:
     """Where the value that begins at `start` ends; -1 where only a scan can tell."""
     first = message[start : start + 1]
-    if first in ("'", '"'):
+    if first in _BYTES:
         end = message.find(first, start + 1) + 1
-        if end and message.find("\\", start, end) >= 0:
-            string = literals.STRING[first].match(message, start)
+        if end and message.find(b"\\", start, end) >= 0:
+            string = _BYTES[first].match(message, start)
             end = string.end() if string is not None else 0
-    elif first == "[":
-        end = message.find("]", start) + 1
-        if end and any(message.find(other, start + 1, end) >= 0 for other in _NESTING):
+    elif first == b"[":
+        end = message.find(b"]", start) + 1
+        inside = message[start + 1 : end - 1].translate(None, _FLAT)
+        if inside and any(other in inside for other in _NESTING):
             end = _walked(message, start)
     else:
         end = _walked(message, start)
@@ -210,41 +249,62 @@ def _end(message: str, start: int) -> int:
     return _end(message, end + len(_CUT)) if message.startswith(_CUT, end) else end
 
 
-def _walked(message: str, start: int) -> int:
-    value = _ANY.match(message, start)
+def _walked(message: bytes, start: int) -> int:
+    value = _WALKED.match(message, start)
     return value.end() if value is not None else -1
 
 
 class Templates:
-    """The templates of the records seen lately, by the head of the record; the last that fitted is tried first."""
+    """The templates of the records seen lately, by their beginnings and ends; the last that fitted is tried first."""
 
     def __init__(self, wanted: Collection[str]) -> None:
         self.wanted = frozenset(wanted)
-        self._by_head: dict[str, list[Template]] = {}
+        self._known: dict[tuple[str, bytes], list[Template]] = {}
 
-    def layout(self, message: str, head: str, start: int) -> Layout:
-        """The layout of a record: of a known one the wanted values that vary, of another one all."""
-        known = self._by_head.setdefault(head, [])
+    def find(self, message: bytes, start: int, head: str) -> tuple[Template, list[bytes]] | None:
+        """The template that fits a record which begins at `start`, with what it finds there."""
+        known = self._known.get((head, _last_name(message)), [])
         for index, template in enumerate(known):
-            values = template.find(message)
-            if values is not None:
+            texts = template.find(message, start)
+            if texts is not None:
                 if index:
                     known.insert(0, known.pop(index))
-                return Layout(values, template.names, len(message), template=template)
+                return template, texts
+        return None
+
+    def scan(self, message: str, head: str, start: int) -> Layout:
+        """The layout of a record that no template fits, whose object begins at `start`; the next of its kind may."""
         layout = scan(message, start)
         names = [name for name, _, _ in layout.values]
         once = len(set(names)) == len(names)  # of two, the later one counts
-        if once and _HOLDERS.isdisjoint(names) and not layout.cut and layout.end == len(message):
-            self._learn(known, message, layout)
+        whole = not layout.cut and layout.end == len(message)
+        if once and whole and _HOLDERS.isdisjoint(names) and _encodable(message):
+            self._learn(head, message, layout)
         return layout
 
-    def _learn(self, known: list[Template], message: str, layout: Layout) -> None:
+    def _learn(self, head: str, message: str, layout: Layout) -> None:
         """Make a template of a record; one with the same names is the same, with more that varies."""
-        varying: frozenset[str] = frozenset()
+        if len(self._known) > _ENDS:
+            self._known.clear()
+        known = self._known.setdefault((head, _last_name(message.encode())), [])
         alike = next((template for template in known if template.names == layout.names), None)
         if alike is not None:
             known.remove(alike)
-            texts = {name: message[start:end] for name, start, end in layout.values}
-            varying = alike.varying.union(name for name, text in alike.texts.items() if texts.get(name) != text)
-        known.insert(0, Template(message, layout, self.wanted, varying))
+        known.insert(0, Template(head, message, layout, self.wanted, alike))
         del known[_KEPT:]
+
+
+def _encodable(message: str) -> bool:
+    """Whether it is what its bytes say: halves of surrogate pairs, which JSON may hold, have none."""
+    return message.encode("utf-8", "replace").decode() == message
+
+
+def _last_name(message: bytes) -> bytes:
+    """What stands between the last quotes near the end of a record: the name of its last value, if that is a number."""
+    close = message.rfind(b"'", len(message) - _TAIL)
+    opening = message.rfind(b"'", len(message) - _TAIL, close) if close > 0 else -1
+    return message[opening + 1 : close] if opening >= 0 else b""
+
+
+_TAIL = 64
+_ENDS = 100  # beginnings and ends that are told apart: a client may choose what stands last

@@ -28,24 +28,44 @@ class Stamp(NamedTuple):
 class Line:
     """One line of a log. `number`, `offset` and `length` are its place in the file, whatever it was wrapped in there.
 
-    `text` has no line ending, `ending` says what it was. `stamp` is the collector's time, and `stream` names the pod,
-    container or host it comes from; both `None` where the file has no such wrapper.
+    `ending` is its line ending. `stamp` is the collector's time, and `stream` names the pod, container or host it comes
+    from; both `None` where the file has no such wrapper.
     """
 
-    __slots__ = ("ending", "length", "number", "offset", "stamp", "stream", "text")
+    __slots__ = ("_body", "_text", "ending", "length", "number", "offset", "stamp", "stream")
 
     def __init__(self, number: int, offset: int, raw: bytes) -> None:
         self.number, self.offset, self.length = number, offset, len(raw)
-        self.text = raw.rstrip(b"\r\n").decode("utf-8", "replace")
+        self._body: bytes | None = raw.rstrip(b"\r\n")
+        self._text: str | None = None
         self.ending = "\r\n" if raw.endswith(b"\r\n") else "\n"
         self.stamp: Stamp | None = None
         self.stream: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What it says, without its ending; read when it is asked for, as most lines are known by their bytes."""
+        if self._text is None:
+            self._text = (self._body or b"").decode("utf-8", "replace")
+        return self._text
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._text, self._body = text, None
+
+    @property
+    def body(self) -> bytes:
+        """The text as bytes."""
+        if self._body is None:
+            self._body = (self._text or "").encode("utf-8", "replace")
+        return self._body
 
     def inner(self, text: str, stamp: Stamp | None = None, stream: str | None = None) -> Line:
         """What a wrapper held: the innermost stamp is the nearest to the process, streams add up."""
         line = Line.__new__(Line)
         line.number, line.offset, line.length = self.number, self.offset, self.length
-        line.text, line.ending = (text[:-1], "\r\n") if text.endswith("\r") else (text, self.ending)
+        line._body = None
+        line._text, line.ending = (text[:-1], "\r\n") if text.endswith("\r") else (text, self.ending)
         line.stamp = stamp or self.stamp
         line.stream = f"{self.stream}/{stream}" if self.stream and stream else stream or self.stream
         return line

@@ -17,6 +17,7 @@ _PREFIX = re.compile(
     r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d{3}))?"
     r"((?: (?:DP|PP|ATTN_CP|MOE_DP|TP|EP|CP)-?\d+| encode_server| encode_dp_worker\[\d+\])*)\] ?"
 )
+_LONGEST = 96  # bytes of a prefix that is looked for by its bytes
 _LEVEL = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\s+")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)")
@@ -58,6 +59,24 @@ class Prefix:
     def __init__(self, zone_of_log: tzinfo = UTC) -> None:
         self.zone = zone_of_log
         self._seconds: dict[str, float] = {}
+        self._known: dict[bytes, Head] = {}
+
+    def of_bytes(self, line: bytes) -> tuple[Head, int] | None:
+        """The prefix of a line and where its message begins, where a prefix of whole seconds is told by its bytes."""
+        start = line.find(b"] ", 0, _LONGEST) + 2
+        head = self._known.get(line[:start])
+        if head is None:
+            head = self._learn(line[:start])
+        return (head, start) if head is not None else None
+
+    def _learn(self, prefix: bytes) -> Head | None:
+        head = self.split(prefix.decode("utf-8", "replace")) if prefix.startswith(b"[") else None
+        if head is None or head.resolution != 1.0 or head.message:
+            return None
+        if len(self._known) > 4096:
+            self._known.clear()
+        self._known[prefix] = head
+        return head
 
     def split(self, line: str) -> Head | None:
         """Split a physical line into prefix and message, or None where no record can begin here."""

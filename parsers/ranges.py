@@ -26,7 +26,6 @@ from sglang_lifecycle.parsers.outside import Outside
 from sglang_lifecycle.parsers.patterns import table
 from sglang_lifecycle.parsers.prefix import Prefix
 from sglang_lifecycle.parsers.records import RecordReader
-from sglang_lifecycle.parsers.requestlog import RequestRecord
 
 SIZE = 32 << 20
 """Bytes of a range."""
@@ -96,16 +95,15 @@ class _RangeReader(RecordReader):
         super()._orphan(text)
         self.orphaned |= {p.id for p in self._raws if p not in self._raw_ended and p.closes.search(text)}
 
-    def _arrival(self, record: RequestRecord, fact: Fact) -> int | None:
-        line = super()._arrival(record, fact)
-        rids = record.rid if isinstance(record.rid, list) else [record.rid or ""]
-        if record.event != "request.finished":
-            self._finished.difference_update(rids)
+    def _arrival(self, rids: Sequence[str | None], event: Event, line: int) -> int | None:
+        arrived = super()._arrival(rids, event, line)
+        if event is not Event.REQUEST_FINISHED:
+            self._finished.difference_update(rid or "" for rid in rids)
         elif rids[0]:
             self._finished.add(rids[0])
-            if line is None:
+            if arrived is None:
                 self.ended.add(rids[0])
-        return line
+        return arrived
 
     def range(self, facts: Sequence[Fact], lines: int, cut: int, quiet: bool) -> Range:
         """What was read."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import orjson
 
-from sglang_lifecycle.parsers import clock, facts, requestlog
+from sglang_lifecycle.parsers import clock, facts, requestfacts, requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
+from sglang_lifecycle.parsers.layouts import Template
 from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.outside import Choose
 from sglang_lifecycle.parsers.patterns import Pattern, table
@@ -21,6 +23,7 @@ _UNESCAPED = tuple(
     f'{verb}: obj={kind}ReqInput(text="' for verb in ("Receive", "Finish") for kind in ("Generate", "Embedding")
 )
 _JSON_HEADS = ('{"request_parameters"',)
+_BARE = Head(None, 0.0, None, "")
 
 
 class RecordReader:
@@ -38,17 +41,17 @@ class RecordReader:
         self._tainting = 0
         self._raw_ended: dict[Pattern, int] = {}  # where in `facts` each pattern with raw user text last seemed to end
         self._seen_fields: set[tuple[str, ...]] = set()
-        self._newest_fields: tuple[str, ...] | None = None  # to compare with before anything is hashed
+        self._routine: dict[Template, requestfacts.Form | None] = {}  # of records with fields that were seen
         self._strangers = Strangers()
         self._theirs = False  # whether the line at hand is a stranger's
         self._arrivals: dict[str, int] = {}  # the lines on which open requests were received
 
     def feed(self, line: Line) -> None:
         """Take the next physical line."""
-        self._theirs = self._strangers.wrote(line.text)
+        self._theirs = self._strangers.wrote(line)
         if self._raw is not None:
             self._continue_raw(line)
-        else:
+        elif self._echo or self._tainting or self._theirs or not self._filled(line):
             self._begin(line)
 
     def skip(self) -> None:
@@ -116,7 +119,7 @@ class RecordReader:
                 return
             if record is not None:
                 fact = self._blank(lines, head, tainted)
-                self._strangers.remember(lines[0].text, fact)
+                self._strangers.remember(lines[0], fact)
                 self._request(record, fact)
                 return
         found = self.table.find(head.message)
@@ -130,7 +133,7 @@ class RecordReader:
             self.source.unknown += 1
             return
         fact = facts.from_pattern(found[0], found[1], self._blank(lines, head, tainted))
-        self._strangers.remember(lines[0].text, fact)
+        self._strangers.remember(lines[0], fact)
         self._known(found[0], fact)
 
     def _json(self, head: Head, fact: Fact) -> Fact | None:
@@ -140,7 +143,7 @@ class RecordReader:
             data = orjson.loads(head.message)
         except orjson.JSONDecodeError:
             return None
-        return facts.from_json(data, fact, self.prefix.zone) if isinstance(data, dict) else None
+        return requestfacts.from_json(data, fact, self.prefix.zone) if isinstance(data, dict) else None
 
     def _note(self, fact: Fact) -> None:
         self.facts.append(fact)
@@ -171,7 +174,7 @@ class RecordReader:
             self._repeat(text)
         if pattern.event in (Event.SERVER_ARGS, Event.SERVER_STARTED):
             self._seen_fields.clear()
-            self._newest_fields = None
+            self._routine.clear()
         if pattern.tail:
             self._tail = (fact, [])
 
@@ -183,28 +186,51 @@ class RecordReader:
                 self._echo = len(rest)
                 return
 
+    def _filled(self, line: Line) -> bool:
+        """Note the fact of a request's record that is like others; whether it is such a one."""
+        body = line.body
+        head, start = self.prefix.of_bytes(body) or (_BARE, 0)
+        known = requestlog.find(body, start)
+        if known is None:
+            return False
+        template, texts = known
+        if template not in self._routine:
+            if template.names not in self._seen_fields:
+                return False
+            self._routine[template] = requestfacts.form(template)
+        form = self._routine[template]
+        if form is None:
+            return False
+        place = self.source.path, line.number, line.offset, line.length
+        fact = form.fill(texts, place, _stamp(line, head))
+        if fact is None:
+            return False
+        self._close_tail()
+        self._strangers.remember(line, fact)
+        self._arrival([fact.rid], form.event, line.number)
+        self._note(fact)
+        return True
+
     def _request(self, record: requestlog.RequestRecord, fact: Fact) -> None:
-        found = facts.from_request(record, fact, self.prefix.zone)
-        fields = record.fields
-        if fields is self._newest_fields or fields in self._seen_fields:
+        found = requestfacts.from_request(record, fact, self.prefix.zone)
+        if record.fields in self._seen_fields:
             for one in found:
                 del one.detail["fields"]
         else:
-            self._seen_fields.add(fields)
-        self._newest_fields = fields
+            self._seen_fields.add(record.fields)
         self._tainting = max(0, self._tainting - 1)
         if not fact.tainted:
-            self._strangers.quote(record.strangers(), self._arrival(record, fact))
+            rids = record.rid if isinstance(record.rid, list) else [record.rid]
+            self._strangers.quote(record.strangers(), self._arrival(rids, fact.event, fact.line))
         for one in found:
             self._note(one)
             if one.finish_message and "\n" in one.finish_message:
                 self._texts.append(one.finish_message)
 
-    def _arrival(self, record: requestlog.RequestRecord, fact: Fact) -> int | None:
+    def _arrival(self, rids: Sequence[str | None], event: Event, line: int) -> int | None:
         """Of a `Finish` the line of its `Receive`: between them its texts may have been printed."""
-        rids = record.rid if isinstance(record.rid, list) else [record.rid]
-        if record.event != "request.finished":
-            self._arrivals.update((rid, fact.line) for rid in rids if rid)
+        if event is not Event.REQUEST_FINISHED:
+            self._arrivals.update((rid, line) for rid in rids if rid)
             return None
         return self._arrivals.pop(rids[0], None) if rids[0] else None
 
@@ -260,19 +286,17 @@ class RecordReader:
     def _blank(self, lines: list[Line], head: Head, tainted: bool) -> Fact:
         """A fact that knows its place and time; its kind is set by whoever reads the message."""
         first, last = lines[0], lines[-1]
-        fact = Fact(
-            event=Event.UNKNOWN,
-            source=self.source.path,
-            line=first.number,
-            offset=first.offset,
-            length=last.offset + last.length - first.offset,
-            process=self.source.path,
-            rank=head.rank,
-            tainted=tainted,
-        )
-        if head.at is not None:
-            fact.at, fact.at_error, fact.at_from = head.at + head.resolution / 2, head.resolution / 2, "own"
-        elif first.stamp is not None:
-            at, width, _ = first.stamp
-            fact.at, fact.at_error, fact.at_from = at + width / 2, width / 2, "wrapper"
-        return fact
+        length = last.offset + last.length - first.offset
+        stamp, path = _stamp(first, head), self.source.path
+        return Fact(Event.UNKNOWN, path, first.number, first.offset, length, path, *stamp, tainted)
+
+
+def _stamp(line: Line, head: Head) -> requestfacts.Stamp:
+    """The rank of a record, its time, half of that time's width, and where it comes from."""
+    if head.at is not None:
+        half = head.resolution / 2
+        return head.rank, head.at + half, half, "own"
+    if line.stamp is not None:
+        at, width, _ = line.stamp
+        return head.rank, at + width / 2, width / 2, "wrapper"
+    return head.rank, None, None, None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -42,13 +41,15 @@ OBJ_FIELDS = frozenset(
 STRANGERS = ("session_params", "session", "session_id", "session_rid", "model", "user", "lora_path", "schemas")
 """Fields whose texts SGLang prints unescaped in some other line."""
 META_FIELDS = frozenset(
-    "id finish_reason prompt_tokens completion_tokens cached_tokens e2e_latency queue_time num_retractions "
-    "total_retractions dp_rank response_sent_to_client_ts request_received_ts forward_entry_time "
-    "request_finished_ts".split()
+    "finish_reason prompt_tokens completion_tokens cached_tokens e2e_latency queue_time num_retractions "
+    "total_retractions dp_rank response_sent_to_client_ts request_received_ts forward_entry_time".split()
 )
-_META_NAMES = frozenset(f"meta.{name}" for name in META_FIELDS)
-_OUTPUTS = frozenset({"out.text", "out.output_ids"})
-_templates = Templates(OBJ_FIELDS | _META_NAMES | _OUTPUTS)
+META_NAMES = frozenset(f"meta.{name}" for name in META_FIELDS)
+OUTPUTS = frozenset({"out.text", "out.output_ids"})
+PAYLOADS = frozenset({"text", "input_ids"})
+EMPTY = frozenset({"''", '""', "[]", "None"})
+"""What an output is that has nothing in it."""
+_templates = Templates(OBJ_FIELDS | META_NAMES | OUTPUTS)
 NAN = "NaN happened"
 """What `matched` says when the model produced NaN (0.4.10 on), unless a client chose it for a stop string."""
 GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
@@ -68,8 +69,6 @@ class RequestRecord:
     fields: tuple[str, ...] = ()
     """Names of all fields of `obj`, then of `meta_info` as `meta.<name>`: they tell the release."""
     has_output: bool = False
-    finish_keys: tuple[str, ...] = ()
-    """The keys of `finish_reason` in their order, which tells where the request was ended."""
     cut: bool = False
     trailing: bool = False
     """Text follows the record's balanced end: it is the tail of something else, and the record an imitation."""
@@ -91,85 +90,67 @@ class RequestRecord:
         return texts
 
 
+Known = tuple[Template, list[bytes]]
+"""A template that fits a record, and the texts of the values that it `varies`."""
+
+
+def find(line: bytes, start: int) -> Known | None:
+    """The template of a text record that begins at `start`, where earlier ones left it behind, and what it finds."""
+    head = _BY_KEY.get(line[start : start + _KEY])
+    if head is None or not line.startswith(head[0], start):
+        return None
+    return _templates.find(line, start, head[1])
+
+
+_KEY = 8
+_BY_KEY = {head[:_KEY].encode(): (head.encode(), head) for head in TEXT_HEADS}
+
+
 def read(message: str) -> RequestRecord | None:
     """Read a record from its message (what follows the prefix), or None where it is no request-log record."""
     if message.startswith(JSON_HEAD):
         return _read_json(message)
-    for head, event in TEXT_HEADS.items():
-        if message.startswith(head):
-            return _read_text(message, head, event)
-    return None
-
-
-def _read_text(message: str, head: str, event: str) -> RequestRecord:
-    layout = _templates.layout(message, head, message.index("=") + 1)
-    template = layout.template
-    if template is None:
-        record = RequestRecord(event, None, fields=layout.names, cut=layout.cut)
-        record.trailing = not layout.cut and layout.end < len(message) and event != "request.received.openai"
-    else:
-        record = _begun(event, template)
+    head = next((head for head in TEXT_HEADS if message.startswith(head)), None)
+    if head is None:
+        return None
+    event, layout = TEXT_HEADS[head], _templates.scan(message, head, message.index("=") + 1)
+    record = RequestRecord(event, None, fields=layout.names, cut=layout.cut)
+    record.trailing = not layout.cut and layout.end < len(message) and event != "request.received.openai"
     for name, start, end in layout.values:
-        reader = _READERS.get(name)
-        if reader is not None:
-            reader(record, name, message[start:end])
-    if template is None and record.meta is None and _has_meta(layout.names):
+        _take(record, name, message[start:end])
+    return _whole(record)
+
+
+def settled(template: Template) -> RequestRecord:
+    """What all records of a template say."""
+    record = RequestRecord(TEXT_HEADS[template.head], None, fields=template.names)
+    for name, text in template.settled.items():
+        _take(record, name, text)
+    return _whole(record)
+
+
+def _whole(record: RequestRecord) -> RequestRecord:
+    if record.meta is None and any(name.startswith("meta.") for name in record.fields):
         record.meta = {}  # nothing wanted in it
     record.rid = _rid(record.obj.pop("rid", None))
-    _note_finish_keys(record)
     return record
 
 
-def _begun(event: str, template: Template) -> RequestRecord:
-    """What all records of a template say."""
-    memo = template.memo
-    if not isinstance(memo, RequestRecord):
-        memo = template.memo = RequestRecord("", None, fields=template.names)
-        for name, text in template.settled.items():
-            _READERS[name](memo, name, text)
-        if memo.meta is None and _has_meta(template.names):
-            memo.meta = {}
-    meta = memo.meta.copy() if memo.meta is not None else None
-    return RequestRecord(event, None, memo.obj.copy(), meta, None, memo.fields, memo.has_output)
-
-
-def _has_meta(names: Sequence[str]) -> bool:
-    return any(name.startswith("meta.") for name in names)
-
-
-def _read_value(record: RequestRecord, name: str, text: str) -> None:
-    record.obj[name] = _literal(text)
-
-
-def _read_payload(record: RequestRecord, name: str, text: str) -> None:
-    record.obj[name] = _payload(name, text)
-
-
-def _read_parameters(record: RequestRecord, _: str, text: str) -> None:
-    _note_sampling(record, _sampling_of(text))
-
-
-def _read_meta(record: RequestRecord, name: str, text: str) -> None:
-    if record.meta is None:
-        record.meta = {}
-    record.meta[name[5:]] = _literal(text)
-
-
-def _read_output(record: RequestRecord, _: str, text: str) -> None:
-    if record.meta is None:
-        record.meta = {}
-    record.has_output = record.has_output or text.strip() not in ("''", '""', "[]", "None")
-
-
-_READERS: dict[str, Callable[[RequestRecord, str, str], None]] = {
-    **dict.fromkeys(OBJ_FIELDS, _read_value),
-    "text": _read_payload,  # its opening and its size are enough
-    "input_ids": _read_payload,
-    "sampling_params": _read_parameters,
-    **dict.fromkeys(_META_NAMES, _read_meta),
-    **dict.fromkeys(_OUTPUTS, _read_output),
-}
-"""How the text of each wanted value is taken in."""
+def _take(record: RequestRecord, name: str, text: str) -> None:
+    if name in OUTPUTS:
+        record.meta = record.meta if record.meta is not None else {}
+        record.has_output = record.has_output or text.strip() not in EMPTY
+    elif name in META_NAMES:
+        record.meta = record.meta if record.meta is not None else {}
+        record.meta[name[5:]] = literal(text)
+    elif name in PAYLOADS:
+        record.obj[name] = payload(name, text)
+    elif name == "sampling_params":
+        record.obj[name], schemas = sampling(text)
+        if schemas:
+            record.obj["schemas"] = schemas
+    elif name in OBJ_FIELDS:
+        record.obj[name] = literal(text)
 
 
 def _rid(value: Any) -> str | list[str] | None:
@@ -184,7 +165,7 @@ def _remembered(text: str) -> Any:
     return literals.value(text)
 
 
-def _literal(text: str) -> Any:
+def literal(text: str) -> Any:
     """The value of a literal; short ones repeat, and nobody changes what comes back."""
     if text.startswith("'") and text.find("'", 1) == len(text) - 1 > 0 and "\\" not in text:
         return text[1:-1]
@@ -194,7 +175,7 @@ def _literal(text: str) -> Any:
 _SHORT = 200
 
 
-def _payload(name: str, text: str) -> Any:
+def payload(name: str, text: str) -> Any:
     """The opening of a prompt, or `Size` of one; of a prompt that the level cut short neither is known."""
     if text.startswith("None"):
         return None
@@ -228,7 +209,7 @@ def _read_sampling(params: Any) -> tuple[Any, list[str]]:
     return _sampling(params), schemas
 
 
-def _sampling_of(text: str) -> tuple[Any, list[str]]:
+def sampling(text: str) -> tuple[Any, list[str]]:
     """The same of parameters as they are printed; those of most requests are alike."""
     return _remembered_sampling(text) if len(text) <= _SHORT else _read_sampling(literals.value(text))
 
@@ -247,12 +228,6 @@ def _sampling(params: Any) -> Any:
     kept = {k: params[k] for k in SAMPLING_FIELDS if params.get(k) is not None}
     kept = {k: v if isinstance(v, int) else True for k, v in kept.items()}
     return {**kept, "stop": NAN in str(params.get("stop"))}
-
-
-def _note_finish_keys(record: RequestRecord) -> None:
-    reason = (record.meta or {}).get("finish_reason")
-    if isinstance(reason, dict):
-        record.finish_keys = tuple(reason)
 
 
 def _read_json(message: str) -> RequestRecord | None:
@@ -285,7 +260,6 @@ def _read_json(message: str) -> RequestRecord | None:
         names += [f"meta.{k}" for k in meta]
         record.meta = {k: v for k, v in meta.items() if k in META_FIELDS}
         record.has_output = bool(out.get("text") or out.get("output_ids"))
-        _note_finish_keys(record)
     record.fields = tuple(names)
     return record
 

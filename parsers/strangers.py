@@ -14,6 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 
 from sglang_lifecycle.parsers.evidence import Fact
+from sglang_lifecycle.parsers.lines import Line
 
 _SHORTEST = 8  # characters: nothing shorter can imitate a record
 _GAP = " ... "
@@ -34,11 +35,11 @@ class Strangers:
         self._window = ""  # the newest lines, kept while gaps are known
         self._after: str | None = None  # inside a gap: the words that end it
         self._hidden = 0
-        self._recent: deque[tuple[str, Fact]] = deque(maxlen=_RECENT)
+        self._recent: deque[tuple[Line, Fact]] = deque(maxlen=_RECENT)
 
-    def wrote(self, line: str) -> bool:
+    def wrote(self, line: Line) -> bool:
         """Whether the next physical line of the source is one of theirs."""
-        return bool(self._gaps or self._lines) and (self._in_gap(line) or self._has(line))
+        return bool(self._gaps or self._lines) and (self._in_gap(line.text) or self._has(line.text))
 
     @property
     def hiding(self) -> bool:
@@ -54,7 +55,7 @@ class Strangers:
             return False
         return line in self._lines or any(line.startswith(text) for text in self._beginnings.get(line[:_SHORTEST], ()))
 
-    def remember(self, line: str, fact: Fact) -> None:
+    def remember(self, line: Line, fact: Fact) -> None:
         """Keep the line of a fact for a while."""
         self._recent.append((line, fact))
 
@@ -72,7 +73,7 @@ class Strangers:
                 news = self._take(text) or news
         if news and since is not None:
             for line, fact in self._recent:
-                fact.tainted = fact.tainted or (fact.line > since and self._has(line))
+                fact.tainted = fact.tainted or (fact.line > since and self._has(line.text))
 
     def _take(self, text: str) -> bool:
         """Take in one text; its first line follows SGLang's own words and needs no mark."""
