@@ -126,6 +126,8 @@ def settled(template: Template) -> RequestRecord:
     record = RequestRecord(TEXT_HEADS[template.head], None, fields=template.names)
     for name, text in template.settled.items():
         _take(record, name, text)
+    if record.meta is None and not OUTPUTS.isdisjoint(template.varies):
+        record.meta = {}
     return _whole(record)
 
 

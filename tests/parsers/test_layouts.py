@@ -99,6 +99,7 @@ ENDS = [
     ", out={'meta_info': 5}",
     ", out={'meta_info': {'id': 'a', 'e2e_latency': 1.5}}",
     ", out={'text': 'x'}",
+    ", out={'text': ''}",
 ]
 
 
