@@ -53,22 +53,26 @@ def inputs(evidence: Evidence) -> list[InputReport]:
 
 
 class Tally:
-    """Counts requests, one by one; those that are not synthetic, and of a batch its members."""
+    """Counts requests; those that are not synthetic, and of a batch its members."""
 
     def __init__(self) -> None:
         self._status: Counter[str] = Counter()
         self._causes: Counter[str] = Counter()
         self._confidence: Counter[str] = Counter()
 
-    def add(self, found: RequestRow, times: int = 1) -> None:
-        """Count a request, or take it back (`times` -1)."""
+    def add(self, found: RequestRow) -> None:
+        """Count a request."""
         if found.members:
             return
         status = "synthetic" if found.synthetic else found.status
-        self._status[status] += times
+        self._status[status] += 1
         if status == "interrupted":
-            self._causes[found.cause] += times
-            self._confidence[found.confidence] += times
+            self._causes[found.cause] += 1
+            self._confidence[found.confidence] += 1
+
+    def finished(self, number: int, synthetic: bool) -> None:
+        """Count so many requests that simply finished."""
+        self._status["synthetic" if synthetic else "finished"] += number
 
     def totals(self) -> Totals:
         """The counts so far."""
@@ -79,8 +83,8 @@ class Tally:
             finished=self._status["finished"],
             in_flight=self._status["in-flight"],
             synthetic=synthetic,
-            by_cause=_sorted(+self._causes),
-            by_confidence=_sorted(+self._confidence),
+            by_cause=_sorted(self._causes),
+            by_confidence=_sorted(self._confidence),
         )
 
 

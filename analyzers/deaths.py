@@ -16,6 +16,10 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 _COMMUNICATION = re.compile(r"\b(?:NCCL|nccl|ZMQ|zmq|ProcessGroup|DistBackendError|Connection (?:reset|closed))")
 """What other ranks raise after one has failed: never the first cause."""
 _DUMP_KEEPS = 300.0  # seconds for which an ended request stays in the list that a crash dump writes
+_ENDS = frozenset({
+    Event.WATCHDOG_FIRED, Event.PROCESS_CRASHED, Event.PROCESS_EXITED, Event.PROCESS_SIGQUIT, Event.PROCESS_FATAL,
+    Event.SERVER_SIGTERM,
+})  # fmt: skip
 _SIGNALS = {-9: "SIGKILL (the OOM killer, or kill -9)", -11: "SIGSEGV", -6: "SIGABRT", -15: "SIGTERM", 137: "SIGKILL"}
 
 
@@ -43,7 +47,7 @@ def death(scene: Scene) -> Death | None:
 
     The first exception counts, not the SIGQUIT that follows it, nor what other ranks raise because of it.
     """
-    facts = [(o, f) for o, f in enumerate(scene.life.facts) if not f.tainted]
+    facts = [(o, f) for o, f in enumerate(scene.life.facts) if f.event in _ENDS and not f.tainted]
     fired = next(((o, f) for o, f in facts if f.event is Event.WATCHDOG_FIRED and not f.detail.get("soft")), None)
     crash = _first_crash(facts)
     exited = next(((o, f) for o, f in facts if f.event is Event.PROCESS_EXITED), None)

@@ -27,7 +27,7 @@ from sglang_lifecycle.analyzers.verdict import (
     Verdict,
     Version,
 )
-from sglang_lifecycle.parsers.evidence import Fact
+from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _NOT_INTERRUPTED = {"finished": "finished", "finished-undelivered": "finished", "in-flight": "in-flight"}
 
@@ -77,6 +77,20 @@ def decide(
     judged = [(scene, attempt, judge(scene, attempt)) for scene, attempt in peers]
     interrupted = [j for j in judged if j[2].status == "interrupted"]
     return (interrupted or judged)[-1], judged
+
+
+def plain(incident: Incident, rid: str) -> Attempt | None:
+    """The attempt of a rid that there is, where it simply ran to its end: `decide` would find nothing else."""
+    peers = incident.by_rid[rid]
+    attempt = peers[0][1]
+    finish = attempt.finish
+    if len(peers) > 1 or finish is None or finish.finish_type in _UNCLEAR or finish.message_id is not None:
+        return None
+    odd = "cut" in finish.detail or finish.tainted
+    return None if odd or any(fact.event is Event.CLIENT_DISCONNECTED for fact in attempt.facts) else attempt
+
+
+_UNCLEAR = frozenset({None, "abort"})
 
 
 def _overlaps(scene: Scene, attempt: Attempt, since: float | None, until: float | None) -> bool:
@@ -312,4 +326,4 @@ def _summary(scene: Scene, attempt: Attempt, finding: Finding) -> AttemptSummary
     )
 
 
-__all__ = ["Cause", "confirm", "decide", "evidence_line", "explain", "judge", "times", "timestamp"]
+__all__ = ["Cause", "confirm", "decide", "evidence_line", "explain", "judge", "plain", "times", "timestamp"]

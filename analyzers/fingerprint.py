@@ -57,12 +57,18 @@ def told(version: str) -> Release:
     return Release((known[-1] if known else RELEASES[0],), told=True)
 
 
+_SENT = "response_sent_to_client_ts"
+
+
 def fingerprint(life: Life) -> Release:
     """The releases that can have written a life's facts."""
     possible = set(_ALL)
+    seen = set()
     for fact in life.facts:
-        if fact.tainted:
+        kind = (fact.pattern, fact.message_id, fact.at_from, fact.detail.get("fields"), _SENT in fact.detail)
+        if fact.tainted or kind in seen:  # what narrows no further does not narrow later
             continue
+        seen.add(kind)
         for allowed in _allowed(fact):
             narrowed = possible & allowed
             if narrowed:  # a line of another process or a damaged one must not empty the set
@@ -77,7 +83,7 @@ def _allowed(fact: Fact) -> Iterable[frozenset[str]]:
     if fact.pattern is not None and fact.pattern in _pattern_ranges():
         yield _pattern_ranges()[fact.pattern]
     if fact.pattern == "reqlog.text" and fact.event is not Event.REQUEST_RECEIVED_OPENAI:
-        bare = fact.at_from != "own" and "response_sent_to_client_ts" not in fact.detail
+        bare = fact.at_from != "own" and _SENT not in fact.detail
         if bare and fact.at_from == "neighbours":
             yield _range("0.5.8", "0.5.11")
     if fact.message_id is not None and fact.message_id in _message_ranges():

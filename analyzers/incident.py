@@ -26,6 +26,7 @@ CALLS = {
 }
 """The HTTP calls that matter to a request's life, by the beginning of their path."""
 
+_CALLED = tuple(CALLS)
 
 OUTSIDE = frozenset(e for e in Event if e.startswith(("gateway.", "platform.", "trace.")))
 """Facts that come from outside a server."""
@@ -85,10 +86,9 @@ class Incident:
                 continue
             if fact.event in (Event.BATCH_PREFILL, Event.BATCH_DECODE):
                 scene.batches.append((order, fact))
-            elif fact.event is Event.HTTP_ACCESS:
-                kind = next((k for p, k in CALLS.items() if str(fact.detail["path"]).startswith(p)), None)
-                if kind is not None:
-                    scene.calls.append(Call(kind, order, fact))
+            elif fact.event is Event.HTTP_ACCESS and (path := str(fact.detail["path"])).startswith(_CALLED):
+                kind = next(k for p, k in CALLS.items() if path.startswith(p))
+                scene.calls.append(Call(kind, order, fact))
         return scene
 
     def dissolve(self) -> None:

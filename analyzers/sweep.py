@@ -8,15 +8,17 @@ the end of the log.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import Tally, event, inputs, inside, order, row, within
+from sglang_lifecycle.analyzers.explain import plain
 from sglang_lifecycle.analyzers.incident import CALLS, Incident
 from sglang_lifecycle.analyzers.moments import TIMEOUTS
-from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ServerEvent
+from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 from sglang_lifecycle.parsers.garbage import uncollected
 
@@ -41,11 +43,17 @@ class Sweep:
     """Takes the facts of one log in their order and gives the rows of its requests.
 
     A rid whose second use comes after the first was settled is given anew, with what is then known of it. `incident`
-    makes one of evidence, with what the user knows better than the logs.
+    makes one of evidence, with what the user knows better than the logs. Of a request that simply finished `count`,
+    where there is one, gets the rid and whether it is synthetic; it is then not given.
     """
 
-    def __init__(self, give: Callable[[RequestRow], None], incident: Callable[[Evidence], Incident] = Incident) -> None:
-        self._give, self._incident = give, incident
+    def __init__(
+        self,
+        give: Callable[[RequestRow], None],
+        incident: Callable[[Evidence], Incident] = Incident,
+        count: Callable[[str, bool], None] | None = None,
+    ) -> None:
+        self._give, self._incident, self._count = give, incident, count
         self._facts: list[Fact] = []
         self._settled: set[str] = set()
         """Rids that have been given, of which facts are still held."""
@@ -96,7 +104,13 @@ class Sweep:
 
     def _look(self, view: _View, rid: str, together: Sequence[str]) -> None:
         """Give the row of a request, if it is settled together with the others of its batch."""
-        if view.settled is None:
+        finished = plain(view.incident, rid) if self._count is not None else None
+        if finished is not None and self._count is not None:
+            if view.settled is None or all(map(view.ended, together)):
+                self._gone.pop(rid, None)
+                self._settled.add(rid)
+                self._count(rid, finished.synthetic)
+        elif view.settled is None:
             self._settle(self._last(row(view.incident, rid)))
         elif all(map(view.ended, together)):
             found = row(view.incident, rid)
@@ -201,26 +215,62 @@ class _View:
         return newest < (self.settled or 0)
 
 
+class _Distinct:
+    """Counts texts, each once, by their hashes: eight bytes for each."""
+
+    def __init__(self) -> None:
+        self._parts = [array("q") for _ in range(_PARTS)]
+
+    def add(self, text: str) -> None:
+        """Count a text."""
+        mark = hash(text)
+        self._parts[mark % _PARTS].append(mark)
+
+    def number(self, but: Iterable[str]) -> int:
+        """How many there were, but for some."""
+        left_out = set(map(hash, but))
+        return sum(len(set(part) - left_out) for part in self._parts)
+
+
+_PARTS = 64  # one at a time is made a set of
+
+
 class _Rows:
-    """The rows that an audit lists: all, or all but those of requests that simply finished."""
+    """The rows that an audit lists: all, or all but those of requests that simply finished, which are counted."""
 
     def __init__(self, keeps: Callable[[RequestRow], bool], everything: bool) -> None:
         self._keeps, self._everything = keeps, everything
         self._rows: dict[str, RequestRow] = {}
-        self.tally = Tally()
+        self._finished, self._synthetic = _Distinct(), _Distinct()
 
     def give(self, found: RequestRow) -> None:
         """Take in a row; of a rid that was used again the newest interruption counts, else the newest use."""
         if not self._keeps(found):
             return
         before = self._rows.get(found.rid)
-        if before is not None:
-            if before.status == "interrupted" != found.status:
-                return
-            self.tally.add(before, -1)
-        self.tally.add(found)
+        if before is not None and before.status == "interrupted" != found.status:
+            return
         if self._everything or found.status != "finished":
             self._rows[found.rid] = found
+        elif not found.members:
+            self.count(found.rid, found.synthetic)
+
+    def count(self, rid: str, synthetic: bool) -> None:
+        """Count a request that simply finished."""
+        before = self._rows.get(rid)
+        if before is None or before.status != "interrupted":
+            self._rows.pop(rid, None)
+            (self._synthetic if synthetic else self._finished).add(rid)
+
+    @property
+    def totals(self) -> Totals:
+        """The counts so far, of each rid once."""
+        tally = Tally()
+        for found in self._rows.values():
+            tally.add(found)
+        tally.finished(self._finished.number(self._rows), synthetic=False)
+        tally.finished(self._synthetic.number(self._rows), synthetic=True)
+        return tally.totals()
 
     @property
     def rows(self) -> list[RequestRow]:
@@ -248,7 +298,11 @@ def audit(
         return inside(found, since, until)
 
     listed = _Rows(keeps, everything)
-    sweep = Sweep(listed.give, incident)
+
+    def count(rid: str, synthetic: bool) -> None:
+        listed.count(rid, synthetic or ignores(rid))
+
+    sweep = Sweep(listed.give, incident, count if not everything and since is until is None else None)
     evidence = stream(sweep.take)
     if evidence is None:
         return None
@@ -257,7 +311,7 @@ def audit(
     return (
         Audit(
             inputs=inputs(evidence),
-            totals=listed.tally.totals(),
+            totals=listed.totals,
             server_events=[each for each in events if within(_epoch(each.at), since, until)],
             requests=rows,
         ),

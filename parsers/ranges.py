@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from itertools import pairwise
+from itertools import pairwise, repeat
 from operator import attrgetter
 from os import cpu_count
 from pathlib import Path
@@ -172,9 +172,9 @@ def packed(facts: Sequence[Fact]) -> bytes:
 
 def unpacked(data: bytes, source: str, line: int) -> Iterator[Fact]:
     """The facts that a range carries, now of a source, after so many of its lines."""
-    numbers, *columns = marshal.loads(data)
-    for number, before, offset, length, *rest in zip(numbers, *columns, strict=True):
-        yield Fact(_EVENTS[number], source, before + line, offset, length, source, *rest)
+    numbers, lines, *columns = marshal.loads(data)
+    events, placed, named = map(_EVENTS.__getitem__, numbers), [before + line for before in lines], repeat(source)
+    return map(Fact, events, named, placed, *columns[:2], named, *columns[2:])
 
 
 def places(path: Path, size: int, base: int) -> list[Place]:

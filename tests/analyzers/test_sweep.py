@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -19,7 +19,7 @@ from sglang_lifecycle.analyzers.verdict import RequestRow
 from sglang_lifecycle.cli import audit as command
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.parsers import ranges
-from sglang_lifecycle.parsers.evidence import Evidence
+from sglang_lifecycle.parsers.evidence import Evidence, Fact
 from sglang_lifecycle.parsers.log import read, stream
 
 
@@ -85,23 +85,36 @@ LONG_AGO: dict[str, Story] = {
     "a batch": batch("several", 20, 22),
     "timeouts far apart": used("t-1", 20, 26, TIMEOUT) + used("u-1", 220, 226, TIMEOUT),
     "one that nothing ended": used("silent", 20, 21)[:1],
+    "two that went well": used("again", 5, 7) + used("again", 250, 252),
+    "one that went well and one without an end": used("again", 5, 7) + used("again", 250, 252)[:1],
+    "one that went well and one that did not": used("again", 5, 7)
+    + used("again", 250, 252, ABORTED)
+    + calls("/abort_request", 252),
 }
 
 
+@pytest.mark.parametrize("everything", [True, False])
 @pytest.mark.parametrize("name", LONG_AGO)
-def test_what_happened_long_ago_still_counts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_happened_long_ago_still_counts(
+    name: str, everything: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between what belongs together lie more facts than are held."""
     monkeypatch.setattr(sweep, "FACTS", 60)
     monkeypatch.setattr(sweep, "CONTEXT", 20)
     log = write(tmp_path / "server.log", LONG_AGO[name] + traffic(0, 300))
     whole = Incident(read([str(log)]))
-    listed = sweep._Rows(lambda _: True, True)
-    swept = sweep.Sweep(listed.give)
-    swept.take(read([str(log)]).facts)
-    swept.finish()
     wanted = audited(whole)
-    assert {row.rid: row for row in listed.rows} == {row.rid: row for row in wanted.requests}
-    assert listed.tally.totals() == wanted.totals
+
+    def stream(take: Callable[[list[Fact]], None]) -> Evidence:
+        evidence = read([str(log)])
+        take(evidence.facts)
+        return evidence
+
+    found = sweep.audit(stream, Incident, everything=everything)
+    assert found is not None
+    listed = [row for row in wanted.requests if everything or row.status != "finished"]
+    assert {row.rid: row for row in found[0].requests} == {row.rid: row for row in listed}
+    assert found[0].totals == wanted.totals
 
 
 @pytest.fixture(scope="module")
