@@ -10,7 +10,8 @@ from sglang_lifecycle.analyzers.lives import Life
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 WARM_UP = "The capital city of France is"
-_HEALTH = re.compile(r"HEALTH_CHECK_[\w.]+")
+_PROBE = "HEALTH_CHECK_"
+_HEALTH = re.compile(rf"{_PROBE}[\w.]+")
 _BEGINS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED})
 _CONTROL = frozenset({Event.REQUEST_RECEIVED_OPENAI, Event.METRICS_EXPORTED})
 
@@ -112,9 +113,10 @@ class Attempt:
     @property
     def synthetic(self) -> bool:
         """Whether SGLang sent it itself: a health check, or the warm-up before the server was ready."""
-        if _HEALTH.fullmatch(self.rid):
+        if self.rid.startswith(_PROBE) and _HEALTH.fullmatch(self.rid):
             return True
-        opening = next((f.detail["opening"] for f in (self.received, self.finish) if f and "opening" in f.detail), None)
+        record = self.received if self.received is not None and "opening" in self.received.detail else self.finish
+        opening = record.detail.get("opening") if record is not None else None
         if opening != WARM_UP:
             return False
         ready = next((i for i, f in enumerate(self.life.facts) if f.event is Event.SERVER_READY), None)

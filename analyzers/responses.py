@@ -42,6 +42,44 @@ def assign(life: Life, attempts: list[Attempt]) -> Responses:
     return _Matcher(life, attempts).run()
 
 
+class _Answered:
+    """Attempts that have finished and whose response is still to come, by the status that tells theirs: the newest."""
+
+    def __init__(self) -> None:
+        self._by_status: dict[int | None, deque[tuple[int, Attempt]]] = {}
+        self._number = 0
+
+    def add(self, order: int, attempt: Attempt) -> None:
+        """Take in one, and let go of the oldest where there are too many."""
+        ended = attempt.finish.status_code if attempt.finish is not None else None
+        waiting = self._by_status.setdefault(ended if ended in _TOLD else None, deque())
+        waiting.append((order, attempt))
+        self._number += 1
+        if self._number > _WAITING:
+            self._leave(min((each for each in self._by_status.values() if each), key=lambda each: each[0][0]))
+
+    def _leave(self, waiting: deque[tuple[int, Attempt]]) -> tuple[int, Attempt]:
+        self._number -= 1
+        return waiting.popleft()
+
+    def take(self, status: int | None) -> tuple[int, Attempt, bool] | None:
+        """The oldest of a status, with its place and whether it was the only one of all."""
+        waiting = self._by_status.get(status)
+        if not waiting:
+            return None
+        alone = self._number == 1
+        return *self._leave(waiting), alone
+
+    def since(self, order: int) -> list[Attempt]:
+        """Those that finished at a place or later, the newest first."""
+        late = [each for waiting in self._by_status.values() for each in waiting if each[0] >= order]
+        return [attempt for _, attempt in sorted(late, key=lambda each: -each[0])]
+
+
+_TOLD = (400, 500, 503)
+_WAITING = 64
+
+
 class _Matcher:
     def __init__(self, life: Life, attempts: list[Attempt]) -> None:
         self.life = life
@@ -49,8 +87,10 @@ class _Matcher:
         self.at_finish = {id(a.finish): a for a in attempts if a.finish is not None}
         self.gone = {id(f): a for a in attempts for f in a.of(Event.CLIENT_DISCONNECTED)}
         self.silent: list[Attempt] = []  # received, never finished, not yet explained; newest last
-        self.answered: deque[tuple[int, Attempt]] = deque(maxlen=64)  # finished, response line still to come
-        self.streams: deque[tuple[int, Attempt]] = deque(maxlen=64)  # received streams, response line still to come
+        self.answered = _Answered()
+        self.streams: deque[tuple[int, Attempt]] = deque(
+            maxlen=_WAITING
+        )  # received streams, response line still to come
         self.refused: deque[tuple[int, Attempt | None]] = deque(maxlen=16)  # error seen, response line still to come
         self.left = Responses()
 
@@ -63,7 +103,7 @@ class _Matcher:
             elif fact.event is Event.REQUEST_FINISHED:
                 attempt = self.at_finish.get(id(fact))
                 if attempt is not None and not attempt.stream:
-                    self.answered.append((order, attempt))
+                    self.answered.add(order, attempt)
             elif fact.event is Event.CLIENT_DISCONNECTED and id(fact) in self.gone:
                 self._expect(order, self.gone[id(fact)])
             elif fact.event is Event.REQUEST_ERROR and fact.rid is None:
@@ -95,9 +135,7 @@ class _Matcher:
 
     def _error(self, order: int, fact: Fact) -> None:
         text = fact.finish_message or ""
-        for place, attempt in reversed(self.answered):
-            if order - place > _ECHO_WINDOW:
-                break
+        for attempt in self.answered.since(order - _ECHO_WINDOW):
             message = attempt.finish.finish_message if attempt.finish is not None else None
             if message is not None and message.split("\n")[0].strip() == text.split("\n")[0].strip():
                 attempt.errors.append(fact)
@@ -126,11 +164,6 @@ class _Matcher:
         if attempt is not None and "exception" in fact.detail:
             attempt.errors.append(fact)
 
-    @staticmethod
-    def _alone(waiting: deque[tuple[int, Attempt]], order: int) -> bool:
-        """Whether the oldest that waits for a response is the only one that can, so that the line is its own."""
-        return len(waiting) == 1 and order - waiting[0][0] <= _STATUS_WINDOW
-
     def _response(self, order: int, fact: Fact) -> None:
         status = int(fact.detail["http_status"])
         while self.refused and order - self.refused[0][0] > _STATUS_WINDOW:
@@ -140,18 +173,12 @@ class _Matcher:
             if refused is not None and refused.access is None:
                 refused.access = fact
             return
-        wanted = status if status != 200 else None
-        for index, (_, attempt) in enumerate(self.answered):
-            ended = attempt.finish.status_code if attempt.finish is not None else None
-            if (ended if ended in (400, 500, 503) else None) == wanted:
-                attempt.access_alone = self._alone(self.answered, order)
-                del self.answered[index]
-                attempt.access = fact
-                return
-        if status == 200 and self.streams:
-            alone = self._alone(self.streams, order)
-            attempt = self.streams.popleft()[1]
-            attempt.access, attempt.access_alone = fact, alone
+        answered = self.answered.take(status if status != 200 else None)
+        if answered is None and status == 200 and self.streams:
+            answered = *self.streams.popleft(), not self.streams
+        if answered is not None:
+            place, attempt, alone = answered
+            attempt.access, attempt.access_alone = fact, alone and order - place <= _STATUS_WINDOW
             return
         silent = self._newest_silent(fact) if status >= 400 else None
         native = str(fact.detail["path"]).startswith("/generate")

@@ -206,9 +206,15 @@ class Scene:
             index += 1
         return alive
 
+    @cached_property
+    def _ends(self) -> list[int]:
+        """The places at which the attempts of `_ending` end, in order."""
+        return sorted(a.finish_order for a in self._ending if a.finish_order is not None)
+
     def known_alive(self, order: int) -> int:
         """How many attempts that do finish were between `Receive` and `Finish` at a place."""
-        return len(self.alive_at(order))
+        arrived = bisect.bisect_left(self._ending, order, key=lambda a: a.order)
+        return arrived - bisect.bisect_right(self._ends, order)
 
     def open_at(self, order: int) -> list[Attempt]:
         """Attempts received before a place and not finished there, those that never finish last."""

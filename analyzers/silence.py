@@ -11,7 +11,7 @@ import bisect
 from sglang_lifecycle.analyzers import deaths, dumped, mentions
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
-from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _SCHEDULED_WITHIN = 10.0  # seconds within which an idle scheduler forms a batch of what it gets
@@ -38,27 +38,29 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
     index = bisect.bisect_right(scene.batch_orders, attempt.order) + 1
     if index >= len(scene.batch_orders):
         return None
-    full = _accounted(scene)
-    found = bisect.bisect_left(full, scene.batch_orders[index])
-    return scene.life.facts[full[found]] if found < len(full) else None
+    return next((fact for at in range(index, len(scene.batches)) if (fact := _accounted(scene, at)) is not None), None)
 
 
-@per_scene
-def _accounted(scene: Scene) -> list[int]:
-    """The places of the batch lines whose requests are all known to finish later."""
-    found = []
-    previous: int | None = None
-    for order, fact in scene.batches:
-        if previous is not None and fact.running is not None and fact.queued is not None and fact.at is not None:
-            admitted = fact.detail.get("new_seq") or 0
-            born = previous if admitted else order
-            if admitted <= scene.arrived_between(previous, order):
-                stays = fact.at + _MARGIN
-                alive = sum(a.order < born and (a.ended_at or 0.0) >= stays for a in scene.alive_at(order))
-                if alive >= fact.running + fact.queued:
-                    found.append(order)
-        previous = order
-    return found
+def _accounted(scene: Scene, index: int) -> Fact | None:
+    """A batch line, by its place among them, if its requests are all known to finish later."""
+    known: dict[int, Fact | None] = scene.memo.setdefault(_accounted, {})
+    if index not in known:
+        order, fact = scene.batches[index]
+        known[index] = fact if index > 0 and _all_finish(scene, scene.batch_orders[index - 1], order, fact) else None
+    return known[index]
+
+
+def _all_finish(scene: Scene, previous: int, order: int, fact: Fact) -> bool:
+    """Whether the requests of a batch line are all known to finish later; `previous` is the place of the one before."""
+    if fact.running is None or fact.queued is None or fact.at is None:
+        return False
+    admitted = fact.detail.get("new_seq") or 0
+    seen = fact.running + fact.queued
+    if admitted > scene.arrived_between(previous, order) or scene.known_alive(order) < seen:
+        return False
+    born, stays = previous if admitted else order, fact.at + _MARGIN
+    alive = sum(a.order < born and (a.ended_at or 0.0) >= stays for a in scene.alive_at(order))
+    return alive >= seen
 
 
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:

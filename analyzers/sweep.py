@@ -22,7 +22,7 @@ from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ServerEvent, T
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 from sglang_lifecycle.parsers.garbage import uncollected
 
-FACTS = 120_000
+FACTS = 200_000
 """So many facts are held before what is settled goes."""
 
 CONTEXT = 20_000

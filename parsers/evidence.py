@@ -16,6 +16,8 @@ from typing import Any
 class Event(StrEnum):
     """The kinds of facts. The part before the dot says whose life the fact belongs to."""
 
+    __hash__ = str.__hash__  # an Enum's own is no builtin: every set and dictionary of kinds would wait for it
+
     UNKNOWN = "unknown"
     REQUEST_RECEIVED = "request.received"
     REQUEST_RECEIVED_OPENAI = "request.received.openai"

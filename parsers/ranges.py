@@ -44,6 +44,8 @@ class Range:
     """
 
     facts: bytes
+    marked: tuple[int, ...]
+    """The places of the facts that tell the names of a record's fields, or where a server starts."""
     lines: int
     cut: int
     recognised: int
@@ -109,6 +111,7 @@ class _RangeReader(RecordReader):
         """What was read."""
         return Range(
             packed(facts),
+            tuple(i for i, fact in enumerate(facts) if fact.event in _STARTS or "fields" in fact.detail),
             lines,
             cut,
             self.source.recognised,
@@ -223,9 +226,10 @@ class Joined:
         if self.lines and not self._holds(part):
             return False
         self.outside += part.outside
-        for fact in unpacked(part.facts, self.source, self.lines):
-            self._once(fact)
-            self.facts.append(fact)
+        facts = list(unpacked(part.facts, self.source, self.lines))
+        for index in part.marked:
+            self._once(facts[index])
+        self.facts += facts
         self.lines += part.lines
         self.by_file[place.path] += part.lines
         self.cut[place.path] += part.cut
@@ -251,7 +255,7 @@ class Joined:
 
     def _once(self, fact: Fact) -> None:
         """The names of a record's fields are kept where they are new, as one reader keeps them."""
-        if fact.event in (Event.SERVER_ARGS, Event.SERVER_STARTED):
+        if fact.event in _STARTS:
             self._fields.clear()
         elif fact.event in _RECORDS and (fields := fact.detail.get("fields")) is not None:
             if fields in self._fields:
@@ -259,6 +263,7 @@ class Joined:
             self._fields.add(fields)
 
 
+_STARTS = frozenset({Event.SERVER_ARGS, Event.SERVER_STARTED})
 _RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 
 
