@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from functools import cache
 
 from sglang_lifecycle.parsers import literals
 from sglang_lifecycle.parsers.evidence import Event, Fact
@@ -42,59 +43,79 @@ def from_pattern(pattern: Pattern, match: re.Match[str], fact: Fact) -> Fact:
     """Fill `fact` with what a pattern's groups say. Values of an unexpected form are left out."""
     fact.event = pattern.event
     fact.pattern = pattern.id
-    fact.detail.update(pattern.detail)
-    for name, text in match.groupdict().items():
+    if pattern.detail:
+        fact.detail.update(pattern.detail)
+    for group, fill in _fills(pattern):
+        text = match[group]
         if text is not None:
-            _GROUPS.get(name, _plain_group)(name, text, fact)
+            fill(fact, text)
     error = fact.detail.get("error")
     if error and fact.event in (Event.REQUEST_REJECTED, Event.REQUEST_ERROR, Event.CLIENT_DISCONNECTED):
         note_message(fact, error)
     return fact
 
 
-def _plain_group(name: str, text: str, fact: Fact) -> None:
+_Fill = Callable[[Fact, str], None]
+
+
+@cache
+def _fills(pattern: Pattern) -> tuple[tuple[int, _Fill], ...]:
+    """The groups of a pattern, each with what it fills in."""
+    groups = pattern.compiled.groupindex.items()
+    return tuple((index, _GROUPS.get(name) or _plain_group(name)) for name, index in groups)
+
+
+def _plain_group(name: str) -> _Fill:
+    if name in _INTEGERS:
+        return _whole(name)
     if name in _COLUMNS:
-        setattr(fact, name, text)
-    elif name in _INTEGERS:
-        if text.lstrip("-").isdigit() and len(text) < 19:
-            _put(fact, name, int(text))
-    elif name == "seconds":
-        fact.detail[name] = float(text)
-    else:
+        return lambda fact, text: setattr(fact, name, text)
+    if name == "seconds":
+        return lambda fact, text: fact.detail.update(seconds=float(text))
+
+    def fill(fact: Fact, text: str) -> None:
         fact.detail[name] = text
 
-
-def _put(fact: Fact, name: str, number: Any) -> None:
-    if hasattr(fact, name):
-        setattr(fact, name, number)
-    else:
-        fact.detail[name] = number
+    return fill
 
 
-def _rid_repr(_: str, text: str, fact: Fact) -> None:
+def _whole(name: str) -> _Fill:
+    column = name in Fact.__slots__
+
+    def fill(fact: Fact, text: str) -> None:
+        if text.lstrip("-").isdigit() and len(text) < 19:
+            if column:
+                setattr(fact, name, int(text))
+            else:
+                fact.detail[name] = int(text)
+
+    return fill
+
+
+def _rid_repr(fact: Fact, text: str) -> None:
     fact.rid = literals.string(text)
 
 
-def _rids_repr(_: str, text: str, fact: Fact) -> None:
+def _rids_repr(fact: Fact, text: str) -> None:
     rids = literals.value(text)
     if isinstance(rids, list):
         fact.detail["rids"] = [r for r in rids if isinstance(r, str)]
 
 
-def _numbers(_: str, text: str, fact: Fact) -> None:
+def _numbers(fact: Fact, text: str) -> None:
     for name, pattern in _NUMBER.items():
         if found := pattern.search(text):
             setattr(fact, name, float(found[1]) if name == "token_usage" else int(found[1]))
 
 
-def _durations(_: str, text: str, fact: Fact) -> None:
+def _durations(fact: Fact, text: str) -> None:
     for name, milliseconds in _DURATION.findall(text):
         setattr(fact, f"{name}_s", float(milliseconds) / 1000)
     if entry := _ENTRY.search(text):
         fact.detail["entry_time"] = float(entry[1])
 
 
-def _args(_: str, text: str, fact: Fact) -> None:
+def _args(fact: Fact, text: str) -> None:
     bracket = text.find("(") if text.startswith("ServerArgs(") else 0
     items = literals.call_fields if bracket else literals.dict_items
     try:
@@ -106,19 +127,19 @@ def _args(_: str, text: str, fact: Fact) -> None:
     fact.detail["fields"] = tuple(f"args.{name}" for name, _a, _b in found)
 
 
-def _reason(_: str, text: str, fact: Fact) -> None:
+def _reason(fact: Fact, text: str) -> None:
     fact.detail["reason"] = re.sub(r"^KVTransferError\(bootstrap_room=\d+\): ", "", text)
 
 
-def _room(_: str, text: str, fact: Fact) -> None:
+def _room(fact: Fact, text: str) -> None:
     fact.room = int(text) if text.isdigit() else None
 
 
-def _soft(_: str, text: str, fact: Fact) -> None:
+def _soft(fact: Fact, text: str) -> None:
     fact.detail["soft"] = text == "True"
 
 
-_GROUPS = {
+_GROUPS: dict[str, _Fill] = {
     "rid_repr": _rid_repr,
     "rids_repr": _rids_repr,
     "numbers": _numbers,

@@ -276,9 +276,9 @@ class Templates:
         """The layout of a record that no template fits, whose object begins at `start`; the next of its kind may."""
         layout = scan(message, start)
         names = [name for name, _, _ in layout.values]
-        once = len(set(names)) == len(names)  # of two, the later one counts
-        whole = not layout.cut and layout.end == len(message)
-        if once and whole and _HOLDERS.isdisjoint(names) and _encodable(message):
+        once = len(set(names)) == len(names) and _HOLDERS.isdisjoint(names)  # of two, the later one counts
+        whole = not layout.cut and layout.end == len(message) and _encodable(message)
+        if once and whole and self.find(message.encode(), 0, head) is None:
             self._learn(head, message, layout)
         return layout
 

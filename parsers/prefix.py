@@ -61,22 +61,29 @@ class Prefix:
         self._seconds: dict[str, float] = {}
         self._known: dict[bytes, Head] = {}
 
-    def of_bytes(self, line: bytes) -> tuple[Head, int] | None:
-        """The prefix of a line and where its message begins, where a prefix of whole seconds is told by its bytes."""
+    def known(self, line: bytes) -> tuple[Head, int] | None:
+        """What stands before a message, and where that begins, where lines before began with the same bytes.
+
+        Those are prefixes of whole seconds; the message is left out of what comes back.
+        """
         start = line.find(b"] ", 0, _LONGEST) + 2
         head = self._known.get(line[:start])
-        if head is None:
-            head = self._learn(line[:start])
         return (head, start) if head is not None else None
 
-    def _learn(self, prefix: bytes) -> Head | None:
+    def learn(self, line: bytes) -> None:
+        """Remember the prefix of a line, where it is one of whole seconds."""
+        prefix = line[: line.find(b"] ", 0, _LONGEST) + 2]
         head = self.split(prefix.decode("utf-8", "replace")) if prefix.startswith(b"[") else None
-        if head is None or head.resolution != 1.0 or head.message:
-            return None
-        if len(self._known) > 4096:
-            self._known.clear()
-        self._known[prefix] = head
-        return head
+        if head is not None and head.resolution == 1.0 and not head.message:
+            if len(self._known) > 4096:
+                self._known.clear()
+            self._known[prefix] = head
+
+    def rest(self, head: Head, message: str) -> Head:
+        """A known prefix with the message that follows it."""
+        if not message.startswith(REQUEST_HEADS):
+            message = self._plain(message)
+        return Head(head.at, head.resolution, head.rank, message)
 
     def split(self, line: str) -> Head | None:
         """Split a physical line into prefix and message, or None where no record can begin here."""
@@ -88,10 +95,7 @@ class Prefix:
             resolution = 1.0
             if match[2]:
                 at, resolution = (at + int(match[2]) / 1000 if at is not None else None), 0.001
-            message = line[match.end() :]
-            if not message.startswith(REQUEST_HEADS):
-                message = self._plain(message)
-            return Head(at, resolution, match[3].strip() or None, message)
+            return self.rest(Head(at, resolution, match[3].strip() or None, ""), line[match.end() :])
         if line.startswith((*REQUEST_HEADS, '{"request_parameters"')):
             return Head(None, 0.0, None, line)
         return None

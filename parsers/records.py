@@ -23,7 +23,7 @@ _UNESCAPED = tuple(
     f'{verb}: obj={kind}ReqInput(text="' for verb in ("Receive", "Finish") for kind in ("Generate", "Embedding")
 )
 _JSON_HEADS = ('{"request_parameters"',)
-_BARE = Head(None, 0.0, None, "")
+_NO_PREFIX = Head(None, 0.0, None, "")
 
 
 class RecordReader:
@@ -51,7 +51,7 @@ class RecordReader:
         self._theirs = self._strangers.wrote(line)
         if self._raw is not None:
             self._continue_raw(line)
-        elif self._echo or self._tainting or self._theirs or not self._filled(line):
+        elif self._echo or self._tainting or self._theirs or not self._usual(line):
             self._begin(line)
 
     def skip(self) -> None:
@@ -89,16 +89,22 @@ class RecordReader:
             self._echo -= 1
             return
         head = self.prefix.split(line.text)
-        if head is None:
-            if self.table.may_be_bare(line.text):
-                bare = self.prefix.bare(line.text)
-                found = self.table.find(bare.message)
-                if found is not None and found[0].may_be_bare and not self._inside_traceback(found[0]):
-                    self._record([line], bare, tainted, may_open)
-                    return
+        if head is not None:
+            self.prefix.learn(line.body)
+            self._record([line], head, tainted, may_open)
+        elif not self._bare(line, tainted, may_open):
             self._continuation(line)
-            return
-        self._record([line], head, tainted, may_open)
+
+    def _bare(self, line: Line, tainted: bool, may_open: bool) -> bool:
+        """Read a line without a prefix as a record, where it is one."""
+        if not self.table.may_be_bare(line.text):
+            return False
+        bare = self.prefix.bare(line.text)
+        found = self.table.find(bare.message)
+        if found is None or not found[0].may_be_bare or self._inside_traceback(found[0]):
+            return False
+        self._record([line], bare, tainted, may_open)
+        return True
 
     def _inside_traceback(self, pattern: Pattern) -> bool:
         """A traceback's own first line is part of the record that announces it."""
@@ -186,11 +192,20 @@ class RecordReader:
                 self._echo = len(rest)
                 return
 
-    def _filled(self, line: Line) -> bool:
-        """Note the fact of a request's record that is like others; whether it is such a one."""
+    def _usual(self, line: Line) -> bool:
+        """Take a line that begins as others did, and whatever it says; whether it is such a one."""
         body = line.body
-        head, start = self.prefix.of_bytes(body) or (_BARE, 0)
-        known = requestlog.find(body, start)
+        known = self.prefix.known(body)
+        if known is None:
+            return body[:1] != b"[" and self._filled(line, _NO_PREFIX, 0)
+        head, start = known
+        if not self._filled(line, head, start):
+            self._record([line], self.prefix.rest(head, line.text[start:]), False, True)
+        return True
+
+    def _filled(self, line: Line, head: Head, start: int) -> bool:
+        """Note the fact of a request's record that is like others; whether it is such a one."""
+        known = requestlog.find(line.body, start)
         if known is None:
             return False
         template, texts = known

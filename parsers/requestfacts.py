@@ -142,10 +142,11 @@ def _queue(fact: Fact, value: Any) -> None:
 
 
 _number = _detail(int, float)
+_TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")
 _STAMPS = ("response_sent_to_client_ts", "request_received_ts", "forward_entry_time", "dp_rank")
 _META: dict[str, _Note] = {
     "finish_reason": _finish_reason,
-    **{name: _whole(name) for name in ("prompt_tokens", "completion_tokens", "cached_tokens")},
+    **{name: _whole(name) for name in _TOKENS},
     "total_retractions": _total_retractions,
     "num_retractions": _whole("retractions"),
     "e2e_latency": _e2e,
@@ -290,20 +291,26 @@ def _of_value(note: _Note) -> _Fill:
     """Fills in what a note takes from a value."""
 
     def fill(fact: Fact, text: bytes) -> bool:
-        if len(text) > _LONG or b"\\" in text:
+        value = _remembered(text) if len(text) < _SHORT else _value(text)
+        if value is _INVOLVED:
             return True
-        note(fact, _value(text))
+        note(fact, value)
         return False
 
     return fill
 
 
 def _value(text: bytes) -> Any:
-    return requestlog.literal(text.decode("utf-8", "replace"))
+    return _INVOLVED if len(text) > _LONG or b"\\" in text else requestlog.literal(text.decode("utf-8", "replace"))
+
+
+_INVOLVED = object()
+_SHORT = 200
+_remembered = lru_cache(maxsize=4096)(_value)
 
 
 def _number_into(column: str, note: _Note) -> _Fill:
-    """Fills in what a note takes from a value that mostly is a number."""
+    """Fills in what a note takes from a value that mostly is a whole number."""
     other = _of_value(note)
 
     def fill(fact: Fact, text: bytes) -> Any:
@@ -315,24 +322,40 @@ def _number_into(column: str, note: _Note) -> _Fill:
     return fill
 
 
-def _fill_sampling(fact: Fact, text: bytes) -> Any:
-    if len(text) > _LONG:
-        return True
-    found, schemas = requestlog.sampling(text.decode("utf-8", "replace"))
-    _sampling_params(fact, found)
-    return schemas
+def _of_fraction(note: _Note) -> _Fill:
+    """Fills in what a note takes from a value that mostly is a number with a point."""
 
-
-def _of_payload(name: str, note: _Note) -> _Fill:
     def fill(fact: Fact, text: bytes) -> None:
-        if len(text) > _OPENING and name == "text" and text[:1] == b"'" and b" ... " not in text:
-            text = text[:_OPENING] + text[-1:]
-        note(fact, requestlog.payload(name, text.decode("utf-8", "replace")))
+        whole, point, part = text.partition(b".")
+        plain = point and whole.isdigit() and part.isdigit() and len(text) < _SHORT
+        note(fact, float(text) if plain else requestlog.literal(text.decode("utf-8", "replace")))
 
     return fill
 
 
+def _fill_sampling(fact: Fact, text: bytes) -> Any:
+    found, schemas = _sampling(text) if len(text) < _SHORT else requestlog.sampling(text.decode("utf-8", "replace"))
+    _sampling_params(fact, found)
+    return schemas
+
+
+@lru_cache(maxsize=4096)
+def _sampling(text: bytes) -> tuple[Any, list[str]]:
+    return requestlog.sampling(text.decode("utf-8", "replace"))
+
+
+def _fill_text(fact: Fact, text: bytes) -> None:
+    if len(text) > _OPENING and text[0] == _QUOTE and b" ... " not in text:
+        fact.detail["opening"] = text[1:_OPENING].decode("utf-8", "replace")[: OPENING - 1]
+    else:
+        _prompt(fact, requestlog.payload("text", text.decode("utf-8", "replace")))
+
+
 _OPENING = 4 * OPENING + 4  # bytes that hold the opening of a prompt
+
+
+def _fill_ids(fact: Fact, text: bytes) -> None:
+    _prompt_ids(fact, requestlog.payload("input_ids", text.decode("utf-8", "replace")))
 
 
 def _fill_session(fact: Fact, text: bytes) -> Any:
@@ -350,17 +373,19 @@ def _fill_output(fact: Fact, text: bytes) -> None:
 
 
 _EMPTY = frozenset(text.encode() for text in requestlog.EMPTY)
+_COUNTS = {**{name: name for name in _TOKENS}, "num_retractions": "retractions"}
+_FRACTIONS = ("e2e_latency", "queue_time", *_STAMPS)
 _FILLS: dict[str, _Fill] = {
     **dict.fromkeys(requestlog.STRANGERS, _of_value(lambda _fact, _value: None)),
     **{name: _of_value(note) for name, note in _OBJ.items()},
-    **{f"meta.{name}": _of_value(note) for name, note in _META.items()},
-    **{
-        f"meta.{name}": _number_into(name, _META[name])
-        for name in ("prompt_tokens", "completion_tokens", "cached_tokens")
-    },
+    "meta.finish_reason": _of_value(_finish_reason),
+    "meta.total_retractions": _of_value(_total_retractions),
+    **{f"meta.{name}": _number_into(column, _META[name]) for name, column in _COUNTS.items()},
+    **{f"meta.{name}": _of_fraction(_META[name]) for name in _FRACTIONS},
     "sampling_params": _fill_sampling,
     "session_params": _fill_session,
-    **{name: _of_payload(name, _OBJ[name]) for name in requestlog.PAYLOADS},
+    "text": _fill_text,
+    "input_ids": _fill_ids,
     **dict.fromkeys(requestlog.OUTPUTS, _fill_output),
 }
 """How a value that varies is filled in, from its text; what comes back tells whether it takes the whole record."""
