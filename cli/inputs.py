@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine
     from sglang_lifecycle.parsers.envelopes import Envelope
     from sglang_lifecycle.parsers.evidence import Evidence
+    from sglang_lifecycle.parsers.log import Reading
     from sglang_lifecycle.parsers.outside import Choose
 
 EXCERPT = 400
@@ -151,13 +152,16 @@ class Inputs:
 
     def __init__(self, question: Request, about: Sequence[str] = (), growing: bool = False) -> None:
         from sglang_lifecycle.parsers import envelopes, store
-        from sglang_lifecycle.parsers.log import Reading
 
         envelopes.tell(question.envelopes)
         stores = [path for path in question.paths if store.is_store(path)]
         self._logs = [path for path in question.paths if path not in stores]
         self._stored = [_stored(path, about) for path in stores]
-        self._reading = Reading(question.zone, about, growing)
+        self._reading: Reading | None = None  # a store alone needs nothing of what reads logs
+        if self._logs:
+            from sglang_lifecycle.parsers.log import Reading
+
+            self._reading = Reading(question.zone, about, growing)
         self._together = not about and not growing
 
     def read(
@@ -167,25 +171,29 @@ class Inputs:
         shards: str | None = None,
     ) -> None:
         """Read it all; `report` is called with the bytes read and the bytes in all, and may call `so_far`."""
-        with workers(self._logs if self._together else (), cluster, shards) as pool:
-            self._reading.read(self._logs, report, pool)
+        if self._reading is not None:
+            with workers(self._logs if self._together else (), cluster, shards) as pool:
+                self._reading.read(self._logs, report, pool)
 
     def more(self, grown: Collection[Path]) -> bool:
         """Read on in files that have grown; returns False where that can't be. Raises OSError."""
-        return self._reading.more(grown)
+        return self._reading is not None and self._reading.more(grown)
 
     def evidence(self) -> Evidence:
         """All that they say, once there is nothing more to read."""
-        return self._with_stores(self._reading.evidence())
+        return self._with_stores(self._reading.evidence() if self._reading is not None else None)
 
     def so_far(self, choose: Choose | None = None) -> Evidence:
         """What they said up to now, in copies; `choose` picks the facts of each stream."""
+        if self._reading is None:
+            return self._with_stores(None)
         return self._with_stores(self._reading.so_far(choose) if choose else self._reading.so_far())
 
-    def _with_stores(self, evidence: Evidence) -> Evidence:
+    def _with_stores(self, evidence: Evidence | None) -> Evidence:
         from sglang_lifecycle.parsers import store
 
-        return store.merge([*self._stored, evidence]) if self._stored else evidence
+        parts = [*self._stored, evidence] if evidence is not None else self._stored
+        return store.merge(parts) if len(parts) > 1 else parts[0]
 
 
 def complain(evidence: Evidence) -> None:

@@ -43,9 +43,9 @@ class File:
     note: str | None = None
     exhibit: bool = False
 
-    def open(self) -> BinaryIO:
-        """Open it for reading. Raises OSError."""
-        return self.path.open("rb", buffering=1 << 20)
+    def open(self, near: bool = False) -> BinaryIO:
+        """Open it for reading, little at a time where only what is `near` some places is read. Raises OSError."""
+        return self.path.open("rb", buffering=1 << 14 if near else 1 << 20)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from sglang_lifecycle.parsers import literals
@@ -40,8 +41,6 @@ def _whole(value: str) -> str:
 _SCALARS = rf"(?>{_SCALAR.pattern})"
 _KINDS = (_SCALARS, _whole(f"(?:{_STRINGS})"), _whole(r"\[[^\[\](){}'\"]*+\]"), _whole(_ANY))
 """Expressions for values: words and numbers, strings, flat lists, and the last for all that a template can tell."""
-_COMPILED = [re.compile(kind, re.DOTALL) for kind in _KINDS]
-_WALKED = re.compile(_ANY.encode(), re.DOTALL)
 _BYTES = {quote.encode(): re.compile(string.pattern.encode(), re.DOTALL) for quote, string in literals.STRING.items()}
 _FLAT = b"0123456789, "  # of what most lists consist
 _NESTING = (b"'", b'"', b"[", b"{", b"(", b")", b"}")
@@ -221,7 +220,7 @@ class Template:
 
 def _kind(text: str) -> int:
     """The first kind of value that a text is, by its place in `_KINDS`."""
-    return next((i for i, kind in enumerate(_COMPILED) if kind.fullmatch(text)), len(_KINDS) - 1)
+    return next((i for i, kind in enumerate(_KINDS) if re.fullmatch(kind, text, re.DOTALL)), len(_KINDS) - 1)
 
 
 def _settled(name: str, text: str) -> bool:
@@ -250,8 +249,13 @@ def _end(message: bytes, start: int) -> int:
 
 
 def _walked(message: bytes, start: int) -> int:
-    value = _WALKED.match(message, start)
+    value = _any().match(message, start)
     return value.end() if value is not None else -1
+
+
+@cache
+def _any() -> re.Pattern[bytes]:
+    return re.compile(_ANY.encode(), re.DOTALL)
 
 
 class Templates:

@@ -11,11 +11,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from multiprocessing import get_context
 from os import cpu_count
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -44,8 +42,8 @@ ROUTINE = (
 )
 """How the lines begin, after a stamp, that a busy server writes of its requests."""
 _UNUSUAL = re.compile(rb"\n(?!(?:" + STAMP + rb")?(?:" + ROUTINE + rb"))")
-_OPENS = re.compile(rb"\[http_server\] Error: |Req ?Time ?Stats\(rid=|Received output for rid=|, self\.rid=")
-_BEFORE = 16 << 10  # bytes before a line that is not routine in which the beginning of a stranger's text is looked for
+_OPENS = (b"[http_server] Error: ", b"Stats(rid=", b"Received output for rid=", b", self.rid=")
+_BEFORE = (4 << 10, 16 << 10)  # bytes before a line in which the beginning of a stranger's text is looked for
 _ABORT = re.compile(rb"""['"]type['"]: ['"]abort['"](?!.{0,80}(?:timeout reached|queue is full))""")
 _DATED = re.compile(rb'(?:\n|^)(?:\[|\{"timestamp": ")(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)')
 
@@ -143,6 +141,9 @@ def everywhere(path: Path, size: int, needles: Sequence[bytes], report: Callable
     found = ripgrep.places(path, named, rb"^(?:" + STAMP + rb")?(?:" + ROUTINE + rb")")
     if found is not None:
         return _counted(path, *found)
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     whole = Places(array("Q"), array("Q"), frozenset(), 0)
     with ProcessPoolExecutor(min(cpu_count() or 1, number), get_context("spawn")) as pool:
         bounds = [size * i // number for i in range(number + 1)]
@@ -242,12 +243,23 @@ class Selected:
     def _lines(self) -> Iterator[Span]:
         """Lines that are not routine; with those before that may have begun a text of a stranger which they go on."""
         for offset, number in zip(self._places.offsets, self._places.numbers, strict=True):
-            before = min(_BEFORE, offset)
-            self._file.seek(offset - before)
-            *lines, _ = re.split(rb"(?<=\n)", self._file.read(before))
-            lines = lines[1 if before == _BEFORE else 0 :][-2:]
-            began = next((index for index, line in enumerate(lines) if _OPENS.search(line)), len(lines))
+            lines = self._before(offset)
+            began = next(
+                (index for index, line in enumerate(lines) if any(each in line for each in _OPENS)), len(lines)
+            )
             yield Span(offset - sum(map(len, lines[began:])), offset + 1, number - len(lines[began:]))
+
+    def _before(self, offset: int) -> list[bytes]:
+        """The last two lines before a place where one begins, as far as they are near."""
+        for near in _BEFORE:
+            self._file.seek(max(0, offset - near))
+            piece = self._file.read(min(near, offset))
+            last = piece.rfind(b"\n", 0, max(0, len(piece) - 1)) + 1
+            first = piece.rfind(b"\n", 0, max(0, last - 1)) + 1
+            if first or near >= offset:
+                break
+        whole = near >= offset  # else what the piece begins with has its beginning before it
+        return [line for start, line in ((first, piece[first:last]), (last, piece[last:])) if line and (start or whole)]
 
     def _spans(self) -> Iterator[Span]:
         """Both ends of the file, and what was written around the named lines."""

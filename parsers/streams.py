@@ -86,7 +86,7 @@ class Log:
         for file in self._log.files:
             part = _Part(file, views.look(file), lines, offset)
             self._parts.append(part)
-            with file.open() as stream:
+            with file.open(near=bool(self._about)) as stream:
                 physical: Lines
                 if part.view.plain:
                     selected = self._selected(part, stream, report)

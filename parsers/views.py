@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from statistics import median
 from typing import BinaryIO
 
 from sglang_lifecycle.parsers import envelopes, requestlog, wrapping
@@ -142,6 +141,8 @@ def _falls(first: Iterable[Line], last: Iterable[Line]) -> bool:
 
     Single stamps prove nothing: text of strangers may begin lines, and processes race for a place.
     """
+    from statistics import median  # it takes decimals and fractions along, and few logs come to this
+
     times, ends = _times(first), _times(last)
     if len(times) < 2 or not ends or median(ends[-_EDGE:]) >= median(times[:_EDGE]):
         return False
