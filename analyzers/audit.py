@@ -12,7 +12,8 @@ from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.catalogue import cause
 from sglang_lifecycle.analyzers.explain import confirm, decide, evidence_line, times, timestamp
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.verdict import Audit, Candidate, InputReport, RequestRow, ServerEvent, Totals
+from sglang_lifecycle.analyzers.listing import Audit, InputReport, RequestRow, ServerEvent, Totals
+from sglang_lifecycle.analyzers.verdict import Candidate
 from sglang_lifecycle.parsers.evidence import Evidence
 from sglang_lifecycle.parsers.garbage import uncollected
 

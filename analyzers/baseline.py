@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from math import exp, lgamma
 
+from sglang_lifecycle.analyzers.listing import Audit, CauseChange, Change, Comparison, EventChange
 from sglang_lifecycle.analyzers.thresholds import INTERRUPTED
-from sglang_lifecycle.analyzers.verdict import Audit, CauseChange, Change, Comparison, EventChange
 
 LEVEL = 0.05
 """A difference is taken for more than chance where chance makes one as large in fewer cases than this."""

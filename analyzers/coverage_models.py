@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sglang_lifecycle.analyzers.verdict import InputReport, Version
+from sglang_lifecycle.analyzers.listing import InputReport
+from sglang_lifecycle.analyzers.verdict import Version
 
 
 class _Model(BaseModel):

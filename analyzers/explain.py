@@ -11,9 +11,7 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
 from sglang_lifecycle.analyzers.finding import Cause, Finding
 from sglang_lifecycle.analyzers.incident import Incident, Scene
-from sglang_lifecycle.analyzers.verdict import (
-    Attempt as AttemptSummary,
-)
+from sglang_lifecycle.analyzers.verdict import Attempt as AttemptSummary
 from sglang_lifecycle.analyzers.verdict import (
     Candidate,
     Client,
@@ -48,6 +46,14 @@ def explain(incident: Incident, rid: str, since: float | None = None, until: flo
 
     `since` and `until` (UTC epoch seconds) bound the attempts that are asked about, where any lies inside.
     """
+    asked = rid, since, until
+    if asked not in incident.verdicts:
+        incident.verdicts[asked] = _explained(incident, *asked)
+    found: Verdict = incident.verdicts[asked]
+    return found.model_copy()
+
+
+def _explained(incident: Incident, rid: str, since: float | None, until: float | None) -> Verdict:
     found = decide(incident, rid, since, until)
     if found is None:
         return _not_found(rid)

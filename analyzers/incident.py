@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from sglang_lifecycle.analyzers import attempts, fingerprint, lives, responses
 from sglang_lifecycle.analyzers.attempts import Attempt
@@ -63,6 +64,8 @@ class Incident:
             for attempt in scene.attempts:
                 self.by_rid.setdefault(attempt.rid, []).append((scene, attempt))
         self.batches = self._batches()
+        self.verdicts: dict[tuple[str, float | None, float | None], Any] = {}
+        """What was explained already, by what was asked."""
 
     def _batches(self) -> dict[str, list[str]]:
         """Rids that a client sent for a whole batch, with those SGLang made of them: `x` of `x_0`, `x_1` (0.4.9 on)."""

@@ -17,8 +17,8 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import Tally, event, inputs, inside, order, row, within
 from sglang_lifecycle.analyzers.explain import plain
 from sglang_lifecycle.analyzers.incident import CALLS, Incident
+from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.analyzers.moments import TIMEOUTS
-from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 from sglang_lifecycle.parsers.garbage import uncollected
 

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 
 from sglang_lifecycle.analyzers.catalogue import load
-from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ThresholdResult
+from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ThresholdResult
 
 INTERRUPTED = "interrupted"
 """What names every request that was interrupted, whatever the cause."""

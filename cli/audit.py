@@ -38,7 +38,7 @@ from sglang_lifecycle.cli.workers import size, workers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sglang_lifecycle.analyzers.verdict import Audit
+    from sglang_lifecycle.analyzers.listing import Audit
     from sglang_lifecycle.parsers.evidence import Evidence
 
 
@@ -131,7 +131,7 @@ def _earlier(path: str) -> Audit:
     """The audit of a file. Raises `LifecycleError` where it is none."""
     from pydantic import ValidationError
 
-    from sglang_lifecycle.analyzers.verdict import Audit
+    from sglang_lifecycle.analyzers.listing import Audit
 
     try:
         with open(path, "rb") as stream:

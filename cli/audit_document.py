@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ServerEvent
+from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent
 from sglang_lifecycle.cli.document import Block, Code, Document, Grid, Section
 from sglang_lifecycle.cli.gates import sections as gates
 from sglang_lifecycle.cli.interrupted import EVENTS, LIMIT, groups, remark, shares

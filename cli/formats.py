@@ -11,7 +11,8 @@ from sglang_lifecycle.cli.times import Clock
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from sglang_lifecycle.analyzers.verdict import Audit, Verdict
+    from sglang_lifecycle.analyzers.listing import Audit
+    from sglang_lifecycle.analyzers.verdict import Verdict
 
 
 class Format(StrEnum):
@@ -76,7 +77,7 @@ def _ndjson(audit: Audit, clock: Clock, limit: int | None) -> str:
 
 
 def _records(audit: Audit) -> Iterator[str]:
-    from sglang_lifecycle.analyzers import verdict as models
+    from sglang_lifecycle.analyzers import listing as models
 
     kinds: list[tuple[type[BaseModel], list[BaseModel]]] = [
         (models.InputRecord, [*audit.inputs]),

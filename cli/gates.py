@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglang_lifecycle.analyzers.verdict import Audit, Comparison, ThresholdResult
+from sglang_lifecycle.analyzers.listing import Audit, Comparison, ThresholdResult
 from sglang_lifecycle.cli.document import Code, Grid, Section
 from sglang_lifecycle.cli.text import count
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sglang_lifecycle.analyzers.incident import Incident
-    from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine
+    from sglang_lifecycle.analyzers.listing import Audit
+    from sglang_lifecycle.analyzers.verdict import EvidenceLine
     from sglang_lifecycle.parsers.envelopes import Envelope
     from sglang_lifecycle.parsers.evidence import Evidence
     from sglang_lifecycle.parsers.log import Reading

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sglang_lifecycle.analyzers.verdict import RequestRow
+    from sglang_lifecycle.analyzers.listing import RequestRow
     from sglang_lifecycle.cli.times import Clock
 
 LIMIT = 200

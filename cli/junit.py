@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
-from sglang_lifecycle.analyzers.verdict import Audit, ThresholdResult
+from sglang_lifecycle.analyzers.listing import Audit, ThresholdResult
 from sglang_lifecycle.cli.gates import says
 from sglang_lifecycle.cli.text import clean
 

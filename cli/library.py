@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from sglang_lifecycle.analyzers import verdict as models
+from sglang_lifecycle.analyzers import listing, verdict
 from sglang_lifecycle.analyzers.audit import audit as audited
 from sglang_lifecycle.analyzers.explain import explain as explained
 from sglang_lifecycle.analyzers.incident import Incident
@@ -37,14 +37,14 @@ __all__ = ["Audit", "Logs", "Verdict", "audit", "explain", "read"]
 Path = str | os.PathLike[str]
 
 
-class Verdict(models.Verdict):
+class Verdict(verdict.Verdict):
     """What truly ended one request. A notebook shows it as HTML."""
 
     def _repr_html_(self) -> str:
         return fragment(verdict_document(self, Clock()))
 
 
-class Audit(models.Audit):
+class Audit(listing.Audit):
     """What happened to every request. A notebook shows it as HTML."""
 
     @property

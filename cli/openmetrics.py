@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from sglang_lifecycle.analyzers.verdict import Audit, ThresholdResult
+from sglang_lifecycle.analyzers.listing import Audit, ThresholdResult
 
 Samples = Iterable[tuple[Mapping[str, str], float]]
 

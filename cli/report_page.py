@@ -17,7 +17,7 @@ from sglang_lifecycle.analyzers.catalogue import UnknownCause
 from sglang_lifecycle.analyzers.catalogue import cause as known
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.verdict import Audit, RequestRow
+from sglang_lifecycle.analyzers.listing import Audit, RequestRow
 from sglang_lifecycle.cli.inputs import quoted
 from sglang_lifecycle.cli.interrupted import groups, moment, shares
 from sglang_lifecycle.cli.page import fragment

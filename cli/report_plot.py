@@ -11,7 +11,7 @@ from plotly import graph_objects
 from plotly.subplots import make_subplots
 
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.verdict import Audit
+from sglang_lifecycle.analyzers.listing import Audit
 from sglang_lifecycle.cli.browser.bins import LANES, Bins, bins
 from sglang_lifecycle.cli.browser.loading import load
 from sglang_lifecycle.cli.interrupted import groups, moment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from sglang_lifecycle.analyzers.verdict import Audit, RequestRow
+from sglang_lifecycle.analyzers.listing import Audit, RequestRow
 from sglang_lifecycle.cli.interrupted import moment
 from sglang_lifecycle.cli.text import count, listed
 from sglang_lifecycle.cli.times import Clock

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sglang_lifecycle.analyzers.verdict import Audit
+from sglang_lifecycle.analyzers.listing import Audit
 
 if TYPE_CHECKING:
     import polars as pl

@@ -48,8 +48,9 @@ def _schema(name: Name) -> dict[str, Any]:
 
         return _DRAFT | (requests() if name is Name.REQUESTS else evidence())
     from sglang_lifecycle.analyzers.coverage_models import Coverage
+    from sglang_lifecycle.analyzers.listing import Audit, AuditRecord, Sessions, SessionTree
     from sglang_lifecycle.analyzers.replay_models import ReplayRun
-    from sglang_lifecycle.analyzers.verdict import Audit, AuditRecord, Sessions, SessionTree, Verdict
+    from sglang_lifecycle.analyzers.verdict import Verdict
 
     models: dict[Name, type[BaseModel]] = {
         Name.EXPLAIN: Verdict,

@@ -10,7 +10,7 @@ from itertools import groupby
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from sglang_lifecycle.analyzers.verdict import SessionEvent, SessionRow, Sessions, SessionTree, Turn
+from sglang_lifecycle.analyzers.listing import SessionEvent, SessionRow, Sessions, SessionTree, Turn
 from sglang_lifecycle.cli.graph import Beside, Graph
 from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, TITLE, TONES, grid, plain, section, title
 from sglang_lifecycle.cli.text import clean, count, pad, seconds, shorten

@@ -26,7 +26,7 @@ from sglang_lifecycle.cli.text import count
 
 if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.incident import Incident
-    from sglang_lifecycle.analyzers.verdict import SessionTree
+    from sglang_lifecycle.analyzers.listing import SessionTree
 
 MATCHES = 20
 """So many matches of an ambiguous beginning are listed."""

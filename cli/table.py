@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from sglang_lifecycle.analyzers.verdict import Audit, Confidence, RequestRow, ServerEvent
+from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent
+from sglang_lifecycle.analyzers.verdict import Confidence
 from sglang_lifecycle.cli import gates
 from sglang_lifecycle.cli.drawn import drawn
 from sglang_lifecycle.cli.interrupted import EVENTS, LIMIT, moment, remark

@@ -1,7 +1,9 @@
 """The evidence of a set of logs in one Parquet file: written once, read instead of the logs.
 
-Rows keep the order of the facts (`place`), those about a server as a whole before all others: a question about one
-request reads these and the row groups around its own. Raw lines are not in it: a quote still needs the logs.
+Rows keep the order of the facts (`place`), those about a server as a whole before all others. After them come those of
+an index: the ids of requests, sessions and what lies in front of a server, sorted, each with the place that names it. A
+question about one request reads the row groups that hold its id, its facts and those around them, and the servers'.
+Raw lines are not in it: a quote still needs the logs.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".parquet"
 _MAGIC = b"PAR1"
-_FORMAT = "2"
+_FORMAT = "3"
 _ROWS = 8_000  # rows of a group: a question about one request reads a few
 _SERVER = (
     "server.",
@@ -60,16 +62,38 @@ def save(evidence: Evidence, path: str | Path) -> None:
     event = pl.col("event").cast(pl.String)
     fields = pl.col("detail").struct.field("fields").is_not_null()  # they tell the release
     server = pl.any_horizontal(fields, *(event.str.starts_with(kind) for kind in _SERVER))
-    rows = table.frame(evidence.facts).with_row_index("place").with_columns(server=server)
-    rows = rows.sort(pl.col("server").not_(), "place")
+    rows = table.frame(evidence.facts).with_row_index("place").with_columns(server=server, id=pl.lit(""))
+    rows = rows.sort(pl.col("server").not_(), "place").cast({"event": pl.String, "at_from": pl.String})
     metadata = {
         "lifecycle.format": _FORMAT,
+        "lifecycle.facts": str(len(rows)),
         "lifecycle.sources": orjson.dumps([asdict(s) for s in evidence.sources]).decode(),
     }
     with replacing(Path(path)) as temporary:
-        rows.cast({"event": pl.String, "at_from": pl.String}).write_parquet(
+        pl.concat([rows, _index(rows)], how="diagonal").write_parquet(
             temporary, compression="zstd", row_group_size=_ROWS, metadata=metadata
         )
+
+
+def _index(rows: pl.DataFrame) -> pl.DataFrame:
+    """The ids that facts name, sorted, each with the fact's place and time; `outer` ones are not a server's own.
+
+    What row groups are chosen by has a value in every row, or else Polars has to read them all.
+    """
+    import polars as pl
+
+    detail = pl.col("detail").struct
+    outer = [pl.col("room").cast(pl.String), *(detail.field(name) for name in ("request_id", "trace_id"))]
+    lists = [detail.field(name) for name in ("rids", "batch")]
+    named = [
+        rows.select(id=name, about="place", moment="at", outer=pl.lit(False))
+        for name in ("rid", "session_id", "parent_rid")
+    ]
+    named += [rows.select(id=each, about="place", moment="at", outer=pl.lit(True)) for each in outer]
+    named += [rows.select(id=each, about="place", moment="at", outer=pl.lit(True)).explode("id") for each in lists]
+    found = pl.concat([each.filter(pl.col("id") != "") for each in named]).sort("id", "about")
+    filled = found.with_row_index("place", offset=len(rows)).with_columns(server=pl.lit(False), at=pl.lit(0.0))
+    return filled.cast({"place": rows.schema["place"]})
 
 
 def load(path: str | Path, about: Sequence[str] = ()) -> Evidence:
@@ -87,44 +111,56 @@ def load(path: str | Path, about: Sequence[str] = ()) -> Evidence:
             raise StoreError(
                 f"{path}: a Parquet file, but not one of `lifecycle ingest` of this version; give the logs instead"
             )
-        rows = pl.scan_parquet(path)
-        part, narrow = _part(rows, about) if about else (None, False)
-        chosen = (rows.filter(part) if part is not None else rows).drop("server").collect().sort("place")
-        chosen = chosen.drop("place").cast(table.SCHEMA)
+        rows, number = pl.scan_parquet(path), int(metadata["lifecycle.facts"])
+        part, narrow = _part(rows, number, about) if about else (None, False)
+        chosen = rows.filter(part if part is not None else pl.col("place") < number).sort("place")
+        found = chosen.select(list(table.SCHEMA)).collect().cast(table.SCHEMA)
         sources = [Source(**s) for s in orjson.loads(metadata["lifecycle.sources"])]
-        return Evidence(list(table.facts(chosen)), sources, partial=part is not None, narrow=narrow)
-    except (pl.exceptions.PolarsError, KeyError, TypeError, orjson.JSONDecodeError) as problem:
+        return Evidence(list(table.facts(found)), sources, partial=part is not None, narrow=narrow)
+    except (pl.exceptions.PolarsError, KeyError, TypeError, ValueError) as problem:
+        if isinstance(problem, StoreError):
+            raise
         raise StoreError(f"{path}: a damaged store; make it again with `lifecycle ingest`") from problem
 
 
-def _part(rows: pl.LazyFrame, about: Sequence[str]) -> tuple[pl.Expr | None, bool]:
-    """Which rows a question about some ids needs: theirs, those around them, and all about the servers.
+def _part(rows: pl.LazyFrame, number: int, about: Sequence[str]) -> tuple[pl.Expr | None, bool]:
+    """Which of the `number` facts a question about some ids needs: theirs, those around them, all about the servers.
 
     None where that would be most of them, or there are none. Whether less than 10 seconds around them are among these.
     """
     import polars as pl
 
-    own = [pl.col(name) for name in ("rid", "session_id", "parent_rid")]
-    shorter = [pl.lit(text).str.starts_with(pl.col("rid")) for text in about]  # what ends them may end it as well
-    detail = pl.col("detail").struct
-    outer = [pl.col("room").cast(pl.String), *(detail.field(name) for name in ("request_id", "trace_id"))]
-    lists = [detail.field(name).list.contains(text) for name in ("rids", "batch") for text in about]
-    for ids, more in ((own, shorter), (outer, lists)):
-        named = pl.any_horizontal(*(each.str.starts_with(text) for each in ids for text in about), *more)
-        index = rows.select("place", "at", named=named).collect().sort("place")
-        found = index.filter("named")
-        if len(found):
-            break
-    if not 0 < len(found) <= _NEAR or len(index) <= _MANY:
+    found = _named(rows, about)
+    places = sorted(set(found["about"]))
+    if not 0 < len(places) <= _NEAR or number <= _MANY:
         return None, False
-    near = [pl.col("place").is_between(max(0, place - _NEAR), place + _NEAR) for place in found["place"]]
-    ends = (pl.col("place") < _EDGE) | (pl.col("place") >= len(index) - _EDGE)
-    times = found["at"].drop_nulls().to_list()
+    near = [pl.col("place").is_between(max(0, place - _NEAR), min(number - 1, place + _NEAR)) for place in places]
+    ends = (pl.col("place") < _EDGE) | pl.col("place").is_between(number - _EDGE, number - 1)
+    times = found["moment"].drop_nulls().unique().to_list()
     for seconds in _AROUND if times else ():
         around = pl.any_horizontal(*(pl.col("at").is_between(at - seconds, at + seconds) for at in times))
-        if len(index.filter(around)) <= _MANY:
+        if rows.filter(around).select(pl.len()).collect().item() <= _MANY:
             return pl.any_horizontal(pl.col("server"), ends, *near, around), seconds < _AROUND[0]
     return pl.any_horizontal(pl.col("server"), ends, *near), True
+
+
+def _named(rows: pl.LazyFrame, about: Sequence[str]) -> pl.DataFrame:
+    """The index on some ids, what begins with one, and their beginnings: what ends these may end those as well.
+
+    Only where no server knows them as its own, those by which others do.
+    """
+    import polars as pl
+
+    one = pl.col("id")
+    shorter = [text[:length] for text in about for length in range(1, len(text))]
+    between = [(one >= text) & (one <= text + "\U0010ffff") for text in about]  # what begins with it, and little else
+    found = rows.filter(pl.any_horizontal(one.is_in(shorter), *between)).select("id", "about", "moment", "outer")
+    index = found.collect()
+    named = index.filter(pl.any_horizontal(*(one.str.starts_with(text) for text in about)))
+    for outer in (False, True):
+        if len(named.filter(outer=outer)):
+            return index.filter(pl.col("outer") == outer, one.is_in(shorter) | one.is_in(named["id"].to_list()))
+    return named
 
 
 def merge(parts: Sequence[Evidence]) -> Evidence:

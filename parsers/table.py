@@ -126,11 +126,12 @@ _EVENTS = {str(event): event for event in Event}
 def _details(column: pl.Series) -> list[dict[str, Any]]:
     """What each row has of its own, without the keys that only others have."""
     found: list[dict[str, Any]] = [{} for _ in range(len(column))]
-    for key in column.struct.fields:
-        values = column.struct.field(key)
-        held = values.is_not_null().arg_true()
-        for row, value in zip(held.to_list(), values.gather(held).to_list(), strict=True):
-            found[row][key] = value
+    parts = column.struct.unnest()
+    for key, missing in parts.null_count().row(0, named=True).items():
+        if missing < len(parts):
+            for detail, value in zip(found, parts[key].to_list(), strict=True):
+                if value is not None:
+                    detail[key] = value
     for detail in found:
         _unpack(detail)
     return found

@@ -13,7 +13,8 @@ import pytest
 from sglang_lifecycle.analyzers.audit import audit
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, Verdict
+from sglang_lifecycle.analyzers.listing import Audit, RequestRow
+from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.parsers.evidence import Evidence
 from sglang_lifecycle.parsers.log import read
 

@@ -14,7 +14,8 @@ from sglang_lifecycle.analyzers import audit
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.verdict import RequestRow, Verdict
+from sglang_lifecycle.analyzers.listing import RequestRow
+from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.analyzers.watching import LASTING, SETTLE, heard
 from sglang_lifecycle.cli.browser.rows import Row, frame, row
 from sglang_lifecycle.cli.inputs import Inputs, Request, Window

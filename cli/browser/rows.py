@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from sglang_lifecycle.analyzers.verdict import RequestRow, Verdict
+from sglang_lifecycle.analyzers.listing import RequestRow
+from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.cli.text import clean
 from sglang_lifecycle.cli.words import WORDS
 

@@ -14,8 +14,8 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.listing import SessionRow
 from sglang_lifecycle.analyzers.session_trees import sessions, trees
-from sglang_lifecycle.analyzers.verdict import SessionRow
 from sglang_lifecycle.cli.browser.base import Page
 from sglang_lifecycle.cli.browser.export import ExportDialog, table
 from sglang_lifecycle.cli.browser.grid import Cells, Column, Grid, Heading

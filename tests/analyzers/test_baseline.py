@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglang_lifecycle.analyzers.baseline import compare, fisher, holm
-from sglang_lifecycle.analyzers.verdict import Audit, ServerEvent, Totals
+from sglang_lifecycle.analyzers.listing import Audit, ServerEvent, Totals
 
 
 @pytest.mark.parametrize(

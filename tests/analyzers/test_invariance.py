@@ -12,7 +12,7 @@ import pytest
 
 from sglang_lifecycle.analyzers.audit import audit
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.verdict import RequestRow
+from sglang_lifecycle.analyzers.listing import RequestRow
 from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.parsers.inputs import read_span
 from sglang_lifecycle.parsers.log import read

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.listing import SessionTree, Turn
 from sglang_lifecycle.analyzers.session_trees import ids, matches, sessions, trees
-from sglang_lifecycle.analyzers.verdict import SessionTree, Turn
 from sglang_lifecycle.parsers.log import read
 
 Recorded = Callable[[str], Any]

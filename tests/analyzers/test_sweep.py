@@ -15,7 +15,7 @@ from lines import ABORTED, TIMEOUT, Story, batch, calls, traffic, used, write
 from sglang_lifecycle.analyzers import sweep
 from sglang_lifecycle.analyzers.audit import audit as audited
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.verdict import RequestRow
+from sglang_lifecycle.analyzers.listing import RequestRow
 from sglang_lifecycle.cli import audit as command
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.parsers import ranges

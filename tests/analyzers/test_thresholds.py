@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent, ThresholdResult, Totals
 from sglang_lifecycle.analyzers.thresholds import MalformedThreshold, parse
-from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ServerEvent, ThresholdResult, Times, Totals
+from sglang_lifecycle.analyzers.verdict import Times
 
 
 def row(rid: str, cause: str, **changes: Any) -> RequestRow:

@@ -9,21 +9,17 @@ from typing import Any
 
 import pytest
 
+from sglang_lifecycle.analyzers.listing import Audit, InputReport, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.analyzers.verdict import (
     Attempt,
-    Audit,
     Candidate,
     Client,
     EvidenceLine,
-    InputReport,
     Link,
     Replay,
-    RequestRow,
     RuledOut,
-    ServerEvent,
     Step,
     Times,
-    Totals,
     Verdict,
     Version,
 )

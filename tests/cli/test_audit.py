@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sglang_lifecycle.analyzers.verdict import Audit
+from sglang_lifecycle.analyzers.listing import Audit
 from sglang_lifecycle.cli.app import main
 
 Capture = pytest.CaptureFixture[str]

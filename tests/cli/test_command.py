@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from sglang_lifecycle import __version__
-from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine, ServerEvent, Verdict
+from sglang_lifecycle.analyzers.listing import Audit, ServerEvent
+from sglang_lifecycle.analyzers.verdict import EvidenceLine, Verdict
 from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source

@@ -19,8 +19,9 @@ from markdown_it import MarkdownIt
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from sglang_lifecycle.analyzers.baseline import compare
+from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ThresholdResult, Totals
 from sglang_lifecycle.analyzers.thresholds import parse, results
-from sglang_lifecycle.analyzers.verdict import Audit, RequestRow, ThresholdResult, Times, Totals, Verdict
+from sglang_lifecycle.analyzers.verdict import Times, Verdict
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.cli.document import Code, Document, Grid, Items, Section
 from sglang_lifecycle.cli.formats import Format, encode, verdict_markdown

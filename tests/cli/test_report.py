@@ -16,7 +16,7 @@ import pytest
 
 from sglang_lifecycle.analyzers.audit import audit
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.verdict import RequestRow
+from sglang_lifecycle.analyzers.listing import RequestRow
 from sglang_lifecycle.cli import report_page
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.cli.interrupted import groups

@@ -6,7 +6,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from sglang_lifecycle.analyzers.catalogue import cause
-from sglang_lifecycle.analyzers.verdict import Audit, EvidenceLine, RequestRow, Times, Verdict
+from sglang_lifecycle.analyzers.listing import Audit, RequestRow
+from sglang_lifecycle.analyzers.verdict import EvidenceLine, Times, Verdict
 from sglang_lifecycle.cli.interrupted import shares
 from sglang_lifecycle.cli.output import render
 from sglang_lifecycle.cli.screen import screen

@@ -11,16 +11,9 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from sglang_lifecycle.analyzers.listing import SessionEvent, SessionFinding, SessionRow, Sessions, SessionTree, Turn
 from sglang_lifecycle.analyzers.session_trees import sessions, trees
-from sglang_lifecycle.analyzers.verdict import (
-    SessionEvent,
-    SessionFinding,
-    SessionRow,
-    Sessions,
-    SessionTree,
-    Times,
-    Turn,
-)
+from sglang_lifecycle.analyzers.verdict import Times
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.cli.output import render
 from sglang_lifecycle.cli.session_screen import screen, table
