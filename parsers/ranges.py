@@ -17,7 +17,7 @@ from itertools import pairwise, repeat
 from operator import attrgetter
 from os import cpu_count
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
 from sglang_lifecycle.parsers.garbage import uncollected
@@ -31,7 +31,8 @@ SIZE = 32 << 20
 """Bytes of a range."""
 
 _FIRST = 4 << 20  # bytes of the first range: something can be told of a log soon
-_REACH = 4 << 20  # bytes after a cut in which a record has to begin
+_REACH = 32 << 20  # bytes in which another second has to begin: how often a line was said is counted within one
+_HEAD = 200  # bytes of a line that its prefix is looked for in
 _AHEAD = 3 * (cpu_count() or 1)  # ranges that workers may have read before they are taken
 _KNOWN = 20_000  # lines of strangers that one reader remembers
 
@@ -181,22 +182,29 @@ def unpacked(data: bytes, source: str, line: int) -> Iterator[Fact]:
 
 
 def places(path: Path, size: int, base: int) -> list[Place]:
-    """A file in ranges of about `SIZE`, each of which begins where a record does. Raises OSError."""
-    prefix = Prefix()
+    """A file in ranges of about `SIZE`, each of which begins where a second of its records does. Raises OSError."""
     found = [0]
-    with path.open("rb") as file:
+    with path.open("rb", buffering=1 << 20) as file:
         for nominal in [_FIRST, *range(SIZE, size, SIZE)]:
-            if not found[-1] < nominal < size:
-                continue
-            file.seek(nominal - 1)
-            at = nominal - 1 + len(file.readline())  # to the end of the line that the place is in
-            while at < min(size, nominal + _REACH):
-                raw = file.readline()
-                if prefix.split(raw.decode("utf-8", "replace").rstrip("\r\n")) is not None:
-                    found.append(at)
-                    break
-                at += len(raw)
+            if found[-1] < nominal < size and (at := _second(file, nominal, min(size, nominal + _REACH))) is not None:
+                found.append(at)
     return [Place(path, start, end, base) for start, end in pairwise([*found, size])]
+
+
+def _second(file: BinaryIO, nominal: int, limit: int) -> int | None:
+    """Where the first record of another second begins that begins at a place or after it."""
+    prefix, before = Prefix(), None
+    file.seek(nominal - 1)
+    at = nominal - 1 + len(file.readline())  # to the end of the line that the place is in
+    while at < limit:
+        raw = file.readline()
+        head = prefix.split(raw[:_HEAD].decode("utf-8", "replace")) if raw.startswith(b"[") else None
+        if head is not None and head.at is not None:
+            if before is not None and head.at != before:
+                return at
+            before = head.at
+        at += len(raw)
+    return None
 
 
 @dataclass
@@ -275,7 +283,7 @@ def printed(place: Place, texts: Sequence[str], gaps: Sequence[tuple[str, str]])
     lines: dict[bytes, list[bytes]] = {}
     for text in texts:
         line = text.encode("utf-8", "replace")
-        lines.setdefault(line[:_HEAD], []).append(line)
+        lines.setdefault(line[:_LEAST], []).append(line)
     words = [(before.encode("utf-8", "replace"), after.encode("utf-8", "replace")) for before, after in gaps]
     at, window = place.start, b""
     with place.path.open("rb", buffering=1 << 20) as file:
@@ -284,7 +292,7 @@ def printed(place: Place, texts: Sequence[str], gaps: Sequence[tuple[str, str]])
             if at >= place.end:
                 return False
             at += len(raw)
-            if raw[:_HEAD] in lines and raw.startswith(tuple(lines[raw[:_HEAD]])):
+            if raw[:_LEAST] in lines and raw.startswith(tuple(lines[raw[:_LEAST]])):
                 return True
             if words:
                 window = (window + raw)[-len(raw) - 4096 :]
@@ -293,7 +301,7 @@ def printed(place: Place, texts: Sequence[str], gaps: Sequence[tuple[str, str]])
     return False
 
 
-_HEAD = 8  # no line of a stranger that matters is shorter
+_LEAST = 8  # no line of a stranger that matters is shorter
 
 
 def read(

@@ -23,6 +23,7 @@ _UNESCAPED = tuple(
     f'{verb}: obj={kind}ReqInput(text="' for verb in ("Receive", "Finish") for kind in ("Generate", "Embedding")
 )
 _JSON_HEADS = ('{"request_parameters"',)
+_SHORT, _SAID = 400, 1_000  # bytes of a line that may be said again, and how many are remembered within a second
 _NO_PREFIX = Head(None, 0.0, None, "")
 
 
@@ -45,13 +46,15 @@ class RecordReader:
         self._strangers = Strangers()
         self._theirs = False  # whether the line at hand is a stranger's
         self._arrivals: dict[str, int] = {}  # the lines on which open requests were received
+        self._at: float | None = None  # the newest stamp
+        self._said: dict[bytes, Fact | None] = {}  # what was said under it that may be said often: once, or its second
 
     def feed(self, line: Line) -> None:
         """Take the next physical line."""
         self._theirs = self._strangers.wrote(line)
         if self._raw is not None:
             self._continue_raw(line)
-        elif self._echo or self._tainting or self._theirs or not self._usual(line):
+        elif self._echo or self._tainting or self._theirs or not (self._again(line) or self._usual(line)):
             self._begin(line)
 
     def skip(self) -> None:
@@ -91,6 +94,7 @@ class RecordReader:
         head = self.prefix.split(line.text)
         if head is not None:
             self.prefix.learn(line.body)
+            self._note_time(head)
             self._record([line], head, tainted, may_open)
         elif not self._bare(line, tainted, may_open):
             self._continuation(line)
@@ -141,6 +145,7 @@ class RecordReader:
         fact = facts.from_pattern(found[0], found[1], self._blank(lines, head, tainted))
         self._strangers.remember(lines[0], fact)
         self._known(found[0], fact)
+        self._say(lines[0], fact)
 
     def _json(self, head: Head, fact: Fact) -> Fact | None:
         if not head.message.startswith(_JSON_HEADS) and '"event": "scheduler.status"' not in head.message[:120]:
@@ -192,6 +197,31 @@ class RecordReader:
                 self._echo = len(rest)
                 return
 
+    def _note_time(self, head: Head) -> None:
+        """What was said in another second is no repetition."""
+        if head.at is not None and head.at != self._at:
+            self._at = head.at
+            self._said.clear()
+
+    def _again(self, line: Line) -> bool:
+        """Count a line that was said twice already in the same second, word for word, instead of reading it.
+
+        A server under pressure writes thousands of them: probes, and outputs for a client that has left.
+        """
+        fact = self._said.get(line.body) if self._said and line.length < _SHORT else None
+        if fact is None:
+            return False
+        self._close_tail()
+        fact.detail["again"] = fact.detail.get("again", 0) + 1
+        self.source.recognised += 1
+        return True
+
+    def _say(self, line: Line, fact: Fact) -> None:
+        """Remember a line that may be said often."""
+        probe = fact.event is Event.HTTP_ACCESS and fact.detail.get("method") == "GET"
+        if (probe or fact.event is Event.OUTPUT_UNDELIVERABLE) and not fact.tainted and len(self._said) < _SAID:
+            self._said[line.body] = fact if line.body in self._said else None
+
     def _usual(self, line: Line) -> bool:
         """Take a line that begins as others did, and whatever it says; whether it is such a one."""
         body = line.body
@@ -199,6 +229,7 @@ class RecordReader:
         if known is None:
             return body[:1] != b"[" and self._filled(line, _NO_PREFIX, 0)
         head, start = known
+        self._note_time(head)
         if not self._filled(line, head, start):
             self._record([line], self.prefix.rest(head, line.text[start:]), False, True)
         return True

@@ -16,6 +16,7 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 _TEXT, _INT, _FLOAT, _BOOL, _TEXTS = pl.String, pl.Int64, pl.Float64, pl.Boolean, pl.List(pl.String)
 
 DETAIL: dict[str, Any] = {
+    "again": _INT,
     "api_error": _TEXT,
     "args": pl.List(pl.Struct({"name": _TEXT, "value": _TEXT})),
     "background": _BOOL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ LINES = st.one_of(
     st.sampled_from([
         STAMP + "Received output for rid='a' but the state was deleted in TokenizerManager.",
         STAMP + 'INFO:     127.0.0.1:1 - "POST /generate HTTP/1.1" 200 OK',
+        STAMP + 'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK',
         STAMP + "Scheduler hit an exception: Traceback (most recent call last):",
         '  File "scheduler.py", line 1, in run',
         "ValueError: a",
@@ -52,12 +55,16 @@ class Here(Executor):
         return future
 
 
-@given(st.lists(LINES, max_size=40), st.integers(20, 900), st.booleans())
+@given(st.lists(st.tuples(LINES, st.sampled_from([0, 0, 1])), max_size=40), st.integers(20, 900), st.booleans())
 def test_every_cut_reads_the_same(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[str], size: int, ended: bool
+    tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[str, int]], size: int, ended: bool
 ) -> None:
     path = tmp_path_factory.mktemp("log") / "server.log"
-    path.write_text("\n".join(lines) + ("\n" if ended else ""))
+    seconds = accumulate(step for _, step in lines)
+    dated = [
+        line.replace(STAMP, STAMP.replace("00]", f"{at:02}]")) for (line, _), at in zip(lines, seconds, strict=True)
+    ]
+    path.write_text("\n".join(dated) + ("\n" if ended else ""))
     whole = read([str(path)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranges, "SIZE", size)
