@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
@@ -22,6 +23,7 @@ _OPEN_LINES = 20  # records after an open-ended text that are tainted at most
 _UNESCAPED = tuple(
     f'{verb}: obj={kind}ReqInput(text="' for verb in ("Receive", "Finish") for kind in ("Generate", "Embedding")
 )
+_JSON_HEAD = requestlog.JSON_HEAD.encode()
 _JSON_HEADS = ('{"request_parameters"',)
 _SHORT, _SAID = 400, 1_000  # bytes of a line that may be said again, and how many are remembered within a second
 _NO_PREFIX = Head(None, 0.0, None, "")
@@ -117,8 +119,9 @@ class RecordReader:
     def _record(self, lines: list[Line], head: Head, tainted: bool, may_open: bool) -> None:
         self._close_tail()
         tainted = tainted or self._tainting > 0 or self._theirs
-        if head.message.startswith("{"):
-            fact = self._json(head, self._blank(lines, head, tainted))
+        data = self._json(head)
+        if data is not None:
+            fact = requestfacts.from_json(data, self._blank(lines, head, tainted), self.prefix.zone)
             if fact is not None:
                 self._note(fact)
                 return
@@ -147,14 +150,16 @@ class RecordReader:
         self._known(found[0], fact)
         self._say(lines[0], fact)
 
-    def _json(self, head: Head, fact: Fact) -> Fact | None:
+    @staticmethod
+    def _json(head: Head) -> dict[str, Any] | None:
+        """A JSON object that is not the request log's."""
         if not head.message.startswith(_JSON_HEADS) and '"event": "scheduler.status"' not in head.message[:120]:
             return None
         try:
             data = orjson.loads(head.message)
         except orjson.JSONDecodeError:
             return None
-        return requestfacts.from_json(data, fact, self.prefix.zone) if isinstance(data, dict) else None
+        return data if isinstance(data, dict) else None
 
     def _note(self, fact: Fact) -> None:
         self.facts.append(fact)
@@ -227,10 +232,11 @@ class RecordReader:
         body = line.body
         known = self.prefix.known(body)
         if known is None:
-            return body[:1] != b"[" and self._filled(line, _NO_PREFIX, 0)
+            bare = body[:1] != b"["
+            return bare and (self._filled(line, _NO_PREFIX, 0) or self._object(line, _NO_PREFIX, 0))
         head, start = known
         self._note_time(head)
-        if not self._filled(line, head, start):
+        if not self._filled(line, head, start) and not self._object(line, head, start):
             self._record([line], self.prefix.rest(head, line.text[start:]), False, True)
         return True
 
@@ -255,6 +261,23 @@ class RecordReader:
         self._strangers.remember(line, fact)
         self._arrival([fact.rid], form.event, line.number)
         self._note(fact)
+        return True
+
+    def _object(self, line: Line, head: Head, start: int) -> bool:
+        """Note the fact of a request's record in JSON, which is read as it lies there; whether it is one."""
+        if not line.body.startswith(_JSON_HEAD, start):
+            return False
+        try:
+            data = orjson.loads(line.body[start:])
+        except orjson.JSONDecodeError:  # cut, or not UTF-8
+            return False
+        record = requestlog.of_json(data) if isinstance(data, dict) else None
+        if record is None:
+            return False
+        self._close_tail()
+        fact = self._blank([line], head, tainted=False)
+        self._strangers.remember(line, fact)
+        self._request(record, fact)
         return True
 
     def _request(self, record: requestlog.RequestRecord, fact: Fact) -> None:

@@ -172,7 +172,7 @@ def _begin(record: RequestRecord, fact: Fact) -> None:
     fact.pattern = "reqlog.json" if record.timestamp else "reqlog.text"
     fact.tainted = fact.tainted or record.trailing
     for name, value in record.obj.items():
-        if (note := _OBJ.get(name)) is not None:
+        if value is not None and (note := _OBJ.get(name)) is not None:
             note(fact, value)
     fact.detail["fields"] = record.fields
     if record.meta is not None:
@@ -187,11 +187,26 @@ def _outcome(meta: Mapping[str, Any], fact: Fact) -> None:
 
 
 def _own_time(timestamp: str, fact: Fact, zone: tzinfo) -> None:
-    try:
-        fact.at = datetime.fromisoformat(timestamp).replace(tzinfo=zone).timestamp()
-    except (ValueError, OverflowError):
-        return
+    micros = timestamp[20:]
+    plain = len(micros) == 6 and timestamp[10:20:9] == "T." and micros.isdigit() and micros.isascii()
+    second = _second(timestamp[:19], zone) if plain else None
+    if second is not None:
+        fact.at = (second * 1_000_000 + int(micros)) / 1_000_000  # as `timestamp` reckons
+    else:
+        try:
+            fact.at = datetime.fromisoformat(timestamp).replace(tzinfo=zone).timestamp()
+        except (ValueError, OverflowError):
+            return
     fact.at_error, fact.at_from = 0.000001, "own"
+
+
+@lru_cache(maxsize=256)
+def _second(timestamp: str, zone: tzinfo) -> int | None:
+    """UTC epoch seconds of a time of whole seconds, which many records share; None for an impossible one."""
+    try:
+        return int(datetime.fromisoformat(timestamp).replace(tzinfo=zone).timestamp())
+    except (ValueError, OverflowError):
+        return None
 
 
 def _per_rid(record: RequestRecord, fact: Fact) -> list[Fact]:

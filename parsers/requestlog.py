@@ -40,6 +40,7 @@ OBJ_FIELDS = frozenset(
 )
 STRANGERS = ("session_params", "session", "session_id", "session_rid", "model", "user", "lora_path", "schemas")
 """Fields whose texts SGLang prints unescaped in some other line."""
+_STRANGE = frozenset(STRANGERS)
 META_FIELDS = frozenset(
     "finish_reason prompt_tokens completion_tokens cached_tokens e2e_latency queue_time num_retractions "
     "total_retractions dp_rank response_sent_to_client_ts request_received_ts forward_entry_time".split()
@@ -76,7 +77,7 @@ class RequestRecord:
     def strangers(self) -> list[str]:
         """The texts in it that a client chose and that SGLang may print elsewhere as they are."""
         texts = [rid for rid in self.rid if rid] if isinstance(self.rid, list) else [self.rid] if self.rid else []
-        pending = [value for name in STRANGERS if (value := self.obj.get(name))]
+        pending = [value for name in _STRANGE & self.obj.keys() if (value := self.obj[name])]
         if self.meta is not None:
             pending.append(self.meta.get("finish_reason"))
         while pending:
@@ -207,7 +208,7 @@ def _note_sampling(record: RequestRecord, found: tuple[Any, list[str]]) -> None:
 def _read_sampling(params: Any) -> tuple[Any, list[str]]:
     """Of sampling parameters what decides about a life, and the grammars, whose texts errors print."""
     every = params if isinstance(params, list) else [params]
-    schemas = [p[name] for p in every if isinstance(p, dict) for name in GRAMMARS if isinstance(p.get(name), str)]
+    schemas = [p[n] for p in every if isinstance(p, dict) for n in GRAMMARS if n in p and isinstance(p[n], str)]
     return _sampling(params), schemas
 
 
@@ -227,9 +228,10 @@ def _sampling(params: Any) -> Any:
         return [_sampling(p) for p in params[:1]]
     if not isinstance(params, dict):
         return None
-    kept = {k: params[k] for k in SAMPLING_FIELDS if params.get(k) is not None}
+    kept = {name: params[name] for name in SAMPLING_FIELDS & params.keys() if params[name] is not None}
     kept = {k: v if isinstance(v, int) else True for k, v in kept.items()}
-    return {**kept, "stop": NAN in str(params.get("stop"))}
+    stop = params.get("stop")
+    return {**kept, "stop": stop is not None and NAN in str(stop)}
 
 
 def _read_json(message: str) -> RequestRecord | None:
@@ -237,7 +239,12 @@ def _read_json(message: str) -> RequestRecord | None:
         data = orjson.loads(message)
     except orjson.JSONDecodeError:
         return _read_cut_json(message)
-    if not isinstance(data, dict) or data.get("event") not in _EVENTS:
+    return of_json(data) if isinstance(data, dict) else None
+
+
+def of_json(data: dict[str, Any]) -> RequestRecord | None:
+    """The record that a JSON object is, or None where it is another."""
+    if data.get("event") not in _EVENTS:
         return None
     obj = data.get("obj")
     obj = obj if isinstance(obj, dict) else {}
@@ -245,25 +252,33 @@ def _read_json(message: str) -> RequestRecord | None:
     stamp = data.get("timestamp")
     record = RequestRecord(data["event"], _rid(data.get("rid", obj.get("rid"))))
     record.timestamp = stamp if isinstance(stamp, str) else None
-    record.obj = {k: v for k, v in obj.items() if k in OBJ_FIELDS and k != "rid"}
+    record.obj = {name: obj[name] for name in _OWN & obj.keys()}
     if isinstance(record.obj.get("text"), str):
         record.obj["text"] = record.obj["text"][:OPENING]
     if isinstance(ids := record.obj.get("input_ids"), list) and ids != [0]:
-        known = all(isinstance(i, int) for i in ids)
-        record.obj["input_ids"] = Size(len(ids)) if known else None
+        record.obj["input_ids"] = Size(len(ids)) if _WHOLE.issuperset(map(type, ids)) else None
     if "sampling_params" in record.obj:
         _note_sampling(record, _read_sampling(record.obj["sampling_params"]))
     if isinstance(data.get("headers"), dict):
         record.obj["headers"] = data["headers"]
-    names = list(obj)
+    meta: Any = None
     if isinstance(out, dict):
         meta = out.get("meta_info")
         meta = meta if isinstance(meta, dict) else {}
-        names += [f"meta.{k}" for k in meta]
-        record.meta = {k: v for k, v in meta.items() if k in META_FIELDS}
+        record.meta = {name: meta[name] for name in META_FIELDS & meta.keys()}
         record.has_output = bool(out.get("text") or out.get("output_ids"))
-    record.fields = tuple(names)
+    record.fields = _names(tuple(obj), tuple(meta or ()))
     return record
+
+
+_OWN = OBJ_FIELDS - {"rid"}
+_WHOLE = frozenset({int, bool})
+
+
+@lru_cache(maxsize=256)
+def _names(obj: tuple[str, ...], meta: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of fields; those of most records are the same, which is then found out at once."""
+    return (*obj, *(f"meta.{name}" for name in meta))
 
 
 def _read_cut_json(message: str) -> RequestRecord | None:
