@@ -98,14 +98,14 @@ class _RangeReader(RecordReader):
         super()._orphan(text)
         self.orphaned |= {p.id for p in self._raws if p not in self._raw_ended and p.closes.search(text)}
 
-    def _arrival(self, rids: Sequence[str | None], event: Event, line: int) -> int | None:
-        arrived = super()._arrival(rids, event, line)
+    def _arrival(self, rid: str, event: Event, line: int) -> int | None:
+        arrived = super()._arrival(rid, event, line)
         if event is not Event.REQUEST_FINISHED:
-            self._finished.difference_update(rid or "" for rid in rids)
-        elif rids[0]:
-            self._finished.add(rids[0])
+            self._finished.discard(rid)
+        else:
+            self._finished.add(rid)
             if arrived is None:
-                self.ended.add(rids[0])
+                self.ended.add(rid)
         return arrived
 
     def range(self, facts: Sequence[Fact], lines: int, cut: int, quiet: bool) -> Range:
@@ -164,14 +164,15 @@ def read_range(place: Place, zone: tzinfo) -> Range:
 
 
 _FIELDS = [name for name in Fact.__slots__ if name not in ("event", "source", "process")]
+_values = attrgetter(*_FIELDS)
 _EVENTS = list(Event)
 _NUMBERS = {event: number for number, event in enumerate(_EVENTS)}
 
 
 def packed(facts: Sequence[Fact]) -> bytes:
     """The facts of a range as it carries them."""
-    columns = [[_NUMBERS[fact.event] for fact in facts], *(list(map(attrgetter(name), facts)) for name in _FIELDS)]
-    return marshal.dumps(columns)
+    columns = zip(*map(_values, facts), strict=True) if facts else ((),) * len(_FIELDS)
+    return marshal.dumps([[_NUMBERS[fact.event] for fact in facts], *columns])
 
 
 def unpacked(data: bytes, source: str, line: int) -> Iterator[Fact]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -259,7 +258,7 @@ class RecordReader:
             return False
         self._close_tail()
         self._strangers.remember(line, fact)
-        self._arrival([fact.rid], form.event, line.number)
+        self._arrival(fact.rid or "", form.event, line.number)
         self._note(fact)
         return True
 
@@ -289,19 +288,21 @@ class RecordReader:
             self._seen_fields.add(record.fields)
         self._tainting = max(0, self._tainting - 1)
         if not fact.tainted:
-            rids = record.rid if isinstance(record.rid, list) else [record.rid]
-            self._strangers.quote(record.strangers(), self._arrival(rids, fact.event, fact.line))
+            rids = record.rid if isinstance(record.rid, list) else [record.rid or ""]
+            ended = fact.event is Event.REQUEST_FINISHED  # a batch ends at once
+            lines = [self._arrival(rid, fact.event, fact.line) for rid in (rids[:1] if ended else rids) if rid]
+            self._strangers.quote(record.strangers(), lines[0] if lines else None)
         for one in found:
             self._note(one)
             if one.finish_message and "\n" in one.finish_message:
                 self._texts.append(one.finish_message)
 
-    def _arrival(self, rids: Sequence[str | None], event: Event, line: int) -> int | None:
+    def _arrival(self, rid: str, event: Event, line: int) -> int | None:
         """Of a `Finish` the line of its `Receive`: between them its texts may have been printed."""
-        if event is not Event.REQUEST_FINISHED:
-            self._arrivals.update((rid, line) for rid in rids if rid)
-            return None
-        return self._arrivals.pop(rids[0], None) if rids[0] else None
+        if event is Event.REQUEST_FINISHED:
+            return self._arrivals.pop(rid, None)
+        self._arrivals[rid] = line
+        return None
 
     def _received(self, rid: str | None) -> bool:
         """Whether the record of an open request has the rid."""

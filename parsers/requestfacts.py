@@ -349,19 +349,28 @@ def _of_fraction(note: _Note) -> _Fill:
 
 
 def _fill_sampling(fact: Fact, text: bytes) -> Any:
-    found, schemas = _sampling(text) if len(text) < _SHORT else requestlog.sampling(text.decode("utf-8", "replace"))
-    _sampling_params(fact, found)
+    told, schemas = _sampling(text) if len(text) < _SHORT else _told(text)
+    fact.detail.update(told)
     return schemas
 
 
-@lru_cache(maxsize=4096)
-def _sampling(text: bytes) -> tuple[Any, list[str]]:
-    return requestlog.sampling(text.decode("utf-8", "replace"))
+def _told(text: bytes) -> tuple[dict[str, Any], list[str]]:
+    """What sampling parameters tell about a request, and the grammars in them."""
+    found, schemas = requestlog.sampling(text.decode("utf-8", "replace"))
+    blank = Fact(Event.UNKNOWN, "", 0, 0, 0)
+    _sampling_params(blank, found)
+    return blank.detail, schemas
+
+
+_sampling = lru_cache(maxsize=4096)(_told)
 
 
 def _fill_text(fact: Fact, text: bytes) -> None:
-    if len(text) > _OPENING and text[0] == _QUOTE and b" ... " not in text:
-        fact.detail["opening"] = text[1:_OPENING].decode("utf-8", "replace")[: OPENING - 1]
+    if text[0] == _QUOTE and b" ... " not in text:
+        if len(text) > _OPENING:
+            fact.detail["opening"] = text[1:_OPENING].decode("utf-8", "replace")[: OPENING - 1]
+        else:
+            _prompt(fact, text[1:-1].decode("utf-8", "replace")[: OPENING - 1])
     else:
         _prompt(fact, requestlog.payload("text", text.decode("utf-8", "replace")))
 
