@@ -22,22 +22,41 @@ def settle(facts: Sequence[Fact]) -> None:
     A stamp of one second's resolution stands for the second that it begins. Facts before the first or after the last
     stamp of a source keep the one bound that they have, with no upper limit on the error stated (`at_error` None).
     """
-    lower: float | None = None
-    waiting: list[tuple[Fact, float | None]] = []
-    for fact in facts:
-        if fact.at is None or fact.at_from == "wrapper":
-            waiting.append((fact, lower))
-            continue
-        start = fact.at - (fact.at_error or 0.0)
-        end = fact.at + (fact.at_error or 0.0)
-        for earlier, bound in waiting:
-            _between(earlier, bound, end)
-        waiting.clear()
-        lower = start if lower is None else max(lower, start)
-        if fact.event is Event.REQUEST_FINISHED:
-            _sharpen(fact)
-    for earlier, bound in waiting:
-        _between(earlier, bound, None)
+    clock = Clock()
+    clock.take(facts)
+    clock.finish()
+
+
+class Clock:
+    """Gives the facts of one source their times, as they come."""
+
+    def __init__(self) -> None:
+        self._lower: float | None = None
+        self._waiting: list[tuple[Fact, float | None]] = []
+
+    def take(self, facts: Sequence[Fact]) -> int:
+        """Take the next facts; returns how many of the newest, these or earlier ones, still wait for a later stamp."""
+        for fact in facts:
+            if fact.at is None or fact.at_from == "wrapper":
+                self._waiting.append((fact, self._lower))
+                continue
+            start = fact.at - (fact.at_error or 0.0)
+            if self._waiting:
+                self._bound(fact.at + (fact.at_error or 0.0))
+            if self._lower is None or start > self._lower:
+                self._lower = start
+            if fact.event is Event.REQUEST_FINISHED:
+                _sharpen(fact)
+        return len(self._waiting)
+
+    def finish(self) -> None:
+        """There is no later stamp."""
+        self._bound(None)
+
+    def _bound(self, upper: float | None) -> None:
+        for fact, lower in self._waiting:
+            _between(fact, lower, upper)
+        self._waiting.clear()
 
 
 def _between(fact: Fact, lower: float | None, upper: float | None) -> None:

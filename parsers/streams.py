@@ -19,6 +19,7 @@ from sglang_lifecycle.parsers.outside import Choose, Outside
 from sglang_lifecycle.parsers.views import View
 
 _TICK = 1 << 22  # bytes between two calls of a progress function
+_UNDATED = 200_000  # facts that may wait for a stamp
 _QUIET = 1 << 62
 Lines = Forward | Backward | selection.Selected
 
@@ -106,21 +107,30 @@ class Log:
     ) -> bool:
         """Read it in ranges and give their facts away, range by range; whether that could be done.
 
-        It can where each line has its own stamp and nothing in the log is from around the server. Raises OSError.
+        It can't where anything in the log is from around the server. Raises OSError.
         """
+        times = clock.Clock()
+        held: list[Fact] = []  # facts that a later stamp may bound
 
         def taken(joined: ranges.Joined) -> bool:
             facts, joined.facts = joined.facts, []
-            if joined.outside or any(fact.at_from != "own" for fact in facts):
+            if joined.outside or len(held) > _UNDATED:
                 return False
-            clock.settle(facts)
+            waiting = times.take(facts)
             if len(self._parts) > 1:
                 self._count(joined)
                 self._place(None, facts)
-            take(facts)
+            held.extend(facts)
+            settled = len(held) - waiting
+            take(held[:settled])
+            del held[:settled]
             return True
 
-        return self._log.problem is None and self._together(pool, report, taken)
+        if self._log.problem is not None or not self._together(pool, report, taken):
+            return False
+        times.finish()
+        take(held)
+        return True
 
     def _together(
         self,

@@ -142,7 +142,9 @@ def large(narrow: None, monkeypatch: pytest.MonkeyPatch, pool: ProcessPoolExecut
 
 
 @pytest.mark.parametrize("format", ["json", "table", "csv", "ndjson"])
-@pytest.mark.parametrize("name", ["0.5.23/s06_abort", "0.5.18/s16_stuck_session", "0.5.23/s18_two_lives"])
+@pytest.mark.parametrize(
+    "name", ["0.5.23/s06_abort", "0.5.18/s16_stuck_session", "0.5.23/s18_two_lives", "0.5.10/s05_disconnect"]
+)
 def test_the_command_prints_the_same(
     recorded: Any, name: str, format: str, tmp_path: Path, large: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
