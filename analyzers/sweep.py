@@ -75,7 +75,7 @@ class Sweep:
                 self._settled.discard(fact.rid or "")
             if fact.event is Event.REQUEST_RECEIVED:
                 self._left.discard(fact.rid or "")
-            if len(self._facts) >= FACTS + self._stayed:
+            if len(self._facts) >= self._stayed + max(FACTS, self._stayed):  # what stays is looked at each time
                 self._judge(len(self._facts) - CONTEXT)
 
     def finish(self) -> list[ServerEvent]:

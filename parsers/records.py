@@ -152,6 +152,8 @@ class RecordReader:
     @staticmethod
     def _json(head: Head) -> dict[str, Any] | None:
         """A JSON object that is not the request log's."""
+        if not head.message.startswith("{"):
+            return None
         if not head.message.startswith(_JSON_HEADS) and '"event": "scheduler.status"' not in head.message[:120]:
             return None
         try:
@@ -235,7 +237,8 @@ class RecordReader:
             return bare and (self._filled(line, _NO_PREFIX, 0) or self._object(line, _NO_PREFIX, 0))
         head, start = known
         self._note_time(head)
-        if not self._filled(line, head, start) and not self._object(line, head, start):
+        read = self._object if body[start : start + 1] == b"{" else self._filled
+        if not read(line, head, start):
             self._record([line], self.prefix.rest(head, line.text[start:]), False, True)
         return True
 
