@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sglang_lifecycle.analyzers.lives import Life
+from sglang_lifecycle.analyzers.lives import Life, times
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 WARM_UP = "The capital city of France is"
@@ -119,7 +119,7 @@ class Attempt:
         opening = record.detail.get("opening") if record is not None else None
         if opening != WARM_UP:
             return False
-        ready = next((i for i, f in enumerate(self.life.facts) if f.event is Event.SERVER_READY), None)
+        ready = next((i for i, f in self.life.placed() if f.event is Event.SERVER_READY), None)
         return ready is None or self.order < ready
 
     @property
@@ -145,7 +145,7 @@ class _Collector:
     def collect(self) -> Iterator[Attempt]:
         openai: tuple[int, Fact] | None = None
         dumped: list[tuple[int, Fact]] = []
-        for order, fact in enumerate(self.life.facts):
+        for order, fact in self.life.placed():
             if fact.event is Event.REQUEST_RECEIVED_OPENAI:
                 openai = (order, fact)
             elif fact.event is Event.REQUEST_RECEIVED and fact.rid is not None and not fact.tainted:
@@ -233,7 +233,7 @@ class _Collector:
             if fact.tainted and fact.event is not Event.WATCHDOG_DUMPED:
                 return  # a rid that only a stranger's line names is no request
             attempt = self._begin(rid, order)
-        (attempt.forged if fact.tainted else attempt.facts).append(fact)
+        (attempt.forged if fact.tainted else attempt.facts).extend([fact] * times(fact))
 
 
 _CREATED_WITHIN = 2.0  # seconds from an API server's taking a request in to its `Receive`

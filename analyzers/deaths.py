@@ -47,7 +47,7 @@ def death(scene: Scene) -> Death | None:
 
     The first exception counts, not the SIGQUIT that follows it, nor what other ranks raise because of it.
     """
-    facts = [(o, f) for o, f in enumerate(scene.life.facts) if f.event in _ENDS and not f.tainted]
+    facts = [(o, f) for o, f in scene.life.placed() if f.event in _ENDS and not f.tainted]
     fired = next(((o, f) for o, f in facts if f.event is Event.WATCHDOG_FIRED and not f.detail.get("soft")), None)
     crash = _first_crash(facts)
     exited = next(((o, f) for o, f in facts if f.event is Event.PROCESS_EXITED), None)

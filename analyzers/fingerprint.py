@@ -64,7 +64,7 @@ def fingerprint(life: Life) -> Release:
     """The releases that can have written a life's facts."""
     possible = set(_ALL)
     seen = set()
-    for fact in life.facts:
+    for fact in life.told:
         kind = (fact.pattern, fact.message_id, fact.at_from, fact.detail.get("fields"), _SENT in fact.detail)
         if fact.tainted or kind in seen:  # what narrows no further does not narrow later
             continue

@@ -84,7 +84,7 @@ class Incident:
         found = attempts.attempts(life)
         scene = Scene(life, found, told or fingerprint.fingerprint(life))
         scene.responses = responses.assign(life, found)
-        for order, fact in enumerate(life.facts):
+        for order, fact in life.placed():
             if fact.tainted:
                 continue
             if fact.event in (Event.BATCH_PREFILL, Event.BATCH_DECODE):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -20,6 +20,11 @@ DEATHS = frozenset({
 })  # fmt: skip
 
 
+def times(fact: Fact) -> int:
+    """How often it was said: of a line that is repeated the first fact stands for all but the last."""
+    return 1 + int(fact.detail.get("again", 0))
+
+
 @dataclass(slots=True)
 class Life:
     """One life of one server: the facts from one start to the next, in the order in which they happened."""
@@ -27,12 +32,30 @@ class Life:
     server: str
     """Its name, else the log that speaks of its processes."""
     number: int
-    facts: list[Fact] = field(default_factory=list)
+    told: list[Fact] = field(default_factory=list)
+    """Its facts; of a line that was said many times in a row only the first and the last."""
     restarted: bool = False
     """Another life of the same server follows."""
     killed: list[Fact] = field(default_factory=list)
     """What the host, its kernel or an orchestrator says of its end."""
+    _facts: list[Fact] | None = field(default=None, repr=False)
+    _places: list[int] = field(default_factory=list, repr=False)
     _by_event: dict[Event, list[Fact]] = field(default_factory=dict, repr=False)
+
+    @property
+    def facts(self) -> list[Fact]:
+        """Its facts, each as often as it was said; the place among them is the order of things."""
+        if self._facts is None:
+            self._facts = self.told
+            if any("again" in fact.detail for fact in self.told):
+                said = list(map(times, self.told))
+                self._facts = [fact for fact, number in zip(self.told, said, strict=True) for _ in range(number)]
+                self._places = list(accumulate(said, initial=0))
+        return self._facts
+
+    def placed(self) -> Iterator[tuple[int, Fact]]:
+        """What it was told, each with the place of the first time that it was said among `facts`."""
+        return enumerate(self.told) if self.facts is self.told else zip(self._places, self.told, strict=False)
 
     @property
     def begin(self) -> float | None:
@@ -136,5 +159,5 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
                 served = died = False
             served = served or fact.event in (Event.SERVER_READY, Event.REQUEST_FINISHED, Event.REQUEST_RECEIVED)
             died = died or fact.event in DEATHS
-        found[-1].facts.append(fact)
+        found[-1].told.append(fact)
     return found

@@ -131,10 +131,9 @@ def _note_zombie(attempt: Attempt, finding: Finding) -> None:
     """One undelivered output is the echo of a proper abort; many are a request that nobody stopped."""
     outputs = attempt.of(Event.OUTPUT_UNDELIVERABLE)
     if len(outputs) > 1:
-        number = sum(1 + output.detail.get("again", 0) for output in outputs)
         finding.effects.append("zombie")
         finding.evidence += [outputs[0], outputs[-1]]
-        finding.notes.append((f"the engine wrote {number} outputs for it that nobody read", outputs[:1]))
+        finding.notes.append((f"the engine wrote {len(outputs)} outputs for it that nobody read", outputs[:1]))
 
 
 def _refused(scene: Scene, attempt: Attempt) -> Finding | None:

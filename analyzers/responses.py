@@ -95,7 +95,7 @@ class _Matcher:
         self.left = Responses()
 
     def run(self) -> Responses:
-        for order, fact in enumerate(self.life.facts):
+        for order, fact in self.life.placed():
             if fact.tainted and not fact.detail.get("raw"):
                 continue
             if fact.event is Event.REQUEST_RECEIVED:

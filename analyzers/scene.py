@@ -61,7 +61,7 @@ class Scene:
     @cached_property
     def places(self) -> dict[int, int]:
         """The place of each fact among the life's, by the fact's identity."""
-        return {id(f): o for o, f in enumerate(self.life.facts)}
+        return {id(f): o for o, f in self.life.placed()}
 
     @cached_property
     def by_rid(self) -> dict[str, list[Attempt]]:
@@ -84,7 +84,7 @@ class Scene:
         number = self.life.args.get("tokenizer_worker_num")
         if isinstance(number, int):
             return number > 1
-        return any(f.detail.get("worker") for f in self.life.facts)
+        return any(f.detail.get("worker") for f in self.life.told)
 
     @cached_property
     def _answers(self) -> list[int]:
@@ -128,7 +128,7 @@ class Scene:
 
     @cached_property
     def _session_facts(self) -> dict[str, list[tuple[int, Fact]]]:
-        placed = [(o, f) for o, f in enumerate(self.life.facts) if f.session_id is not None]
+        placed = [(o, f) for o, f in self.life.placed() if f.session_id is not None]
         return group(placed, lambda item: item[1].session_id)
 
     def about_session(self, session_id: str, *events: Event) -> list[tuple[int, Fact]]:

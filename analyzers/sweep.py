@@ -9,6 +9,7 @@ the end of the log.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
@@ -66,6 +67,9 @@ class Sweep:
         """Rids without an end that have been given: what still comes of them changes nothing."""
         self._bases: set[str] = set()
         """Rids of whole batches that have been given."""
+        self._given = _Rids()
+        self._mentioned: dict[str, RequestRow] = {}
+        """Rids without a record of their own among what is held, which lines name all the same."""
 
     def take(self, facts: Iterable[Fact]) -> None:
         """Take the next facts; their times have to be settled."""
@@ -81,6 +85,10 @@ class Sweep:
     def finish(self) -> list[ServerEvent]:
         """The log has ended: the rest of the rows is given. Returns what happened to the server."""
         self._judge(None)
+        before = self._given.among(self._mentioned)  # what a list says of them long after their end is not their story
+        for rid, found in self._mentioned.items():
+            if rid not in before:
+                self._give(found)
         return sorted(self._happened.values(), key=lambda each: each.at or "")
 
     def _judge(self, settled: int | None) -> None:
@@ -109,21 +117,22 @@ class Sweep:
             if view.settled is None or all(map(view.ended, together)):
                 self._gone.pop(rid, None)
                 self._settled.add(rid)
+                self._given.add(rid)
                 self._count(rid, finished.synthetic)
         elif view.settled is None:
-            self._settle(self._last(row(view.incident, rid)))
+            self._settle(view, self._last(row(view.incident, rid)))
         elif all(map(view.ended, together)):
             found = row(view.incident, rid)
             if not view.may_change(found, rid):
                 self._gone.pop(rid, None)
-                self._settle(found)
+                self._settle(view, found)
         elif view.quiet(rid):
             found = row(view.incident, rid)
             if found.cause != "in-flight" and found.cause not in _DEATHS:
                 self._gone.setdefault(rid, (found, self._round))
             if rid in self._gone and self._round - self._gone[rid][1] >= _ROUNDS:
                 self._left.add(rid)
-                self._settle(self._gone.pop(rid)[0])
+                self._settle(view, self._gone.pop(rid)[0])
 
     def _last(self, found: RequestRow) -> RequestRow:
         """What is said of a request without an end, now that nothing more comes."""
@@ -132,9 +141,13 @@ class Sweep:
             return before[0]
         return found
 
-    def _settle(self, found: RequestRow) -> None:
+    def _settle(self, view: _View, found: RequestRow) -> None:
         self._settled.add(found.rid)
-        self._give(found)
+        if found.status != "finished" and view.mentioned(found.rid):
+            self._mentioned[found.rid] = found
+        else:
+            self._given.add(found.rid)
+            self._give(found)
 
     def _note(self, incident: Incident, view: _View) -> None:
         """Note what happened to the server."""
@@ -187,6 +200,10 @@ class _View:
             if attempt.finish is None and attempt.received is not None and not attempt.facts
         )
 
+    def mentioned(self, rid: str) -> bool:
+        """Whether lines name a rid that has no record of its own."""
+        return all(attempt.received is attempt.finish is None for _, attempt in self.incident.peers(rid))
+
     def ended(self, rid: str) -> bool:
         """Whether the newest use of a rid has an end, which is settled, as those of the others that have one."""
         attempts = [attempt for _, attempt in self.incident.peers(rid)]
@@ -215,24 +232,33 @@ class _View:
         return newest < (self.settled or 0)
 
 
-class _Distinct:
-    """Counts texts, each once, by their hashes: eight bytes for each."""
+class _Rids:
+    """Remembers rids by their hashes, nine bytes for each: whether the newest use of each was synthetic."""
 
     def __init__(self) -> None:
-        self._parts = [array("q") for _ in range(_PARTS)]
+        self._parts = [(array("q"), array("b")) for _ in range(_PARTS)]
 
-    def add(self, text: str) -> None:
-        """Count a text."""
-        mark = hash(text)
-        self._parts[mark % _PARTS].append(mark)
+    def add(self, rid: str, synthetic: bool = False) -> None:
+        """Take in a use of a rid."""
+        mark = hash(rid)
+        marks, synthetics = self._parts[mark % _PARTS]
+        marks.append(mark)
+        synthetics.append(synthetic)
 
-    def number(self, but: Iterable[str]) -> int:
-        """How many there were, but for some."""
+    def among(self, rids: Iterable[str]) -> set[str]:
+        """Those of some rids that were taken in."""
+        wanted = {hash(rid): rid for rid in rids}
+        return {wanted[mark] for marks, _ in self._parts if wanted for mark in wanted.keys() & set(marks)}
+
+    def numbers(self, but: Iterable[str]) -> tuple[int, int]:
+        """How many rids there were, but for some, each once: those of clients, and synthetic ones."""
         left_out = set(map(hash, but))
-        return sum(len(set(part) - left_out) for part in self._parts)
+        newest = (dict(zip(*part, strict=True)) for part in self._parts)
+        counts = Counter(synthetic for part in newest for mark, synthetic in part.items() if mark not in left_out)
+        return counts[False], counts[True]
 
 
-_PARTS = 64  # one at a time is made a set of
+_PARTS = 64  # one at a time is made a dictionary of
 
 
 class _Rows:
@@ -241,7 +267,7 @@ class _Rows:
     def __init__(self, keeps: Callable[[RequestRow], bool], everything: bool) -> None:
         self._keeps, self._everything = keeps, everything
         self._rows: dict[str, RequestRow] = {}
-        self._finished, self._synthetic = _Distinct(), _Distinct()
+        self._finished = _Rids()
 
     def give(self, found: RequestRow) -> None:
         """Take in a row; of a rid that was used again the newest interruption counts, else the newest use."""
@@ -260,7 +286,7 @@ class _Rows:
         before = self._rows.get(rid)
         if before is None or before.status != "interrupted":
             self._rows.pop(rid, None)
-            (self._synthetic if synthetic else self._finished).add(rid)
+            self._finished.add(rid, synthetic)
 
     @property
     def totals(self) -> Totals:
@@ -268,8 +294,9 @@ class _Rows:
         tally = Tally()
         for found in self._rows.values():
             tally.add(found)
-        tally.finished(self._finished.number(self._rows), synthetic=False)
-        tally.finished(self._synthetic.number(self._rows), synthetic=True)
+        finished, synthetic = self._finished.numbers(self._rows)
+        tally.finished(finished, synthetic=False)
+        tally.finished(synthetic, synthetic=True)
         return tally.totals()
 
     @property

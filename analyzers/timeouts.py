@@ -9,6 +9,7 @@ abort_request).
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers.attempts import Attempt
@@ -293,29 +294,34 @@ def _add_context(scene: Scene, attempt: Attempt, finding: Finding) -> None:
     end = attempt.finish_order
     if end is None:
         return
-    zombies = [a for a in _zombies(scene) if a is not attempt and len(_undeliverable(a, attempt.order, end, scene)) > 1]
+    zombies = [z for z in _zombies(scene) if z.attempt is not attempt and len(z.between(attempt.order, end)) > 1]
     if zombies:
-        lines = [f for a in zombies[:3] for f in _undeliverable(a, attempt.order, end, scene)[:1]]
+        lines = [f for z in zombies[:3] for f in z.between(attempt.order, end)[:1]]
         who = f"{len(zombies)} requests" if len(zombies) > 1 else "a request"
         text = f"{who} whose client had gone was decoded on and held a slot while it waited"
         if len(zombies) > 1:
             text = f"{who} whose clients had gone were decoded on and held slots while it waited"
-        finding.chain.append(Cause("client-disconnect", text, lines, rid=zombies[0].rid))
+        finding.chain.append(Cause("client-disconnect", text, lines, rid=zombies[0].attempt.rid))
     seen = [f for f in scene.batches_between(attempt.order, end) if f.running is not None]
     if seen:
         most = max(seen, key=lambda f: (f.running or 0, f.queued or 0))
         finding.notes.append((f"{most.running} running, {most.queued or 0} queued while it waited", [most]))
 
 
+@dataclass(frozen=True, slots=True)
+class _Zombie:
+    """An attempt that the engine went on decoding for nobody: its outputs, and their places."""
+
+    attempt: Attempt
+    outputs: Sequence[Fact]
+    places: Sequence[int]
+
+    def between(self, start: int, end: int) -> Sequence[Fact]:
+        """The outputs between two places."""
+        return self.outputs[bisect.bisect_left(self.places, start) : bisect.bisect_right(self.places, end)]
+
+
 @per_scene
-def _zombies(scene: Scene) -> list[Attempt]:
-    """Attempts that the engine went on decoding for nobody."""
-    return [a for a in scene.attempts if a.finish is None and len(a.of(Event.OUTPUT_UNDELIVERABLE)) > 1]
-
-
-def _undeliverable(attempt: Attempt, start: int, end: int, scene: Scene) -> list[Fact]:
-    """The outputs of an attempt that reached nobody between two places."""
-    outputs, places = attempt.of(Event.OUTPUT_UNDELIVERABLE), scene.places
-    if not outputs or places[id(outputs[0])] > end or places[id(outputs[-1])] < start:
-        return []
-    return [f for f in outputs if start <= places[id(f)] <= end]
+def _zombies(scene: Scene) -> list[_Zombie]:
+    silent = [(a, a.of(Event.OUTPUT_UNDELIVERABLE)) for a in scene.attempts if a.finish is None]
+    return [_Zombie(a, outputs, [scene.places[id(f)] for f in outputs]) for a, outputs in silent if len(outputs) > 1]

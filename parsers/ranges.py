@@ -31,8 +31,7 @@ SIZE = 32 << 20
 """Bytes of a range."""
 
 _FIRST = 4 << 20  # bytes of the first range: something can be told of a log soon
-_REACH = 32 << 20  # bytes in which another second has to begin: how often a line was said is counted within one
-_HEAD = 200  # bytes of a line that its prefix is looked for in
+_REACH = 32 << 20  # bytes after a cut in which such a record has to begin
 _AHEAD = 3 * (cpu_count() or 1)  # ranges that workers may have read before they are taken
 _KNOWN = 20_000  # lines of strangers that one reader remembers
 
@@ -183,27 +182,28 @@ def unpacked(data: bytes, source: str, line: int) -> Iterator[Fact]:
 
 
 def places(path: Path, size: int, base: int) -> list[Place]:
-    """A file in ranges of about `SIZE`, each of which begins where a second of its records does. Raises OSError."""
+    """A file in ranges of about `SIZE`, each of which begins where a record does that does not repeat the line before.
+
+    Raises OSError.
+    """
     found = [0]
     with path.open("rb", buffering=1 << 20) as file:
         for nominal in [_FIRST, *range(SIZE, size, SIZE)]:
-            if found[-1] < nominal < size and (at := _second(file, nominal, min(size, nominal + _REACH))) is not None:
+            if found[-1] < nominal < size and (at := _begin(file, nominal, min(size, nominal + _REACH))) is not None:
                 found.append(at)
     return [Place(path, start, end, base) for start, end in pairwise([*found, size])]
 
 
-def _second(file: BinaryIO, nominal: int, limit: int) -> int | None:
-    """Where the first record of another second begins that begins at a place or after it."""
+def _begin(file: BinaryIO, nominal: int, limit: int) -> int | None:
+    """Where the first record begins that a range may begin with, at a place or after it."""
     prefix, before = Prefix(), None
     file.seek(nominal - 1)
     at = nominal - 1 + len(file.readline())  # to the end of the line that the place is in
     while at < limit:
         raw = file.readline()
-        head = prefix.split(raw[:_HEAD].decode("utf-8", "replace")) if raw.startswith(b"[") else None
-        if head is not None and head.at is not None:
-            if before is not None and head.at != before:
-                return at
-            before = head.at
+        if before not in (None, raw) and prefix.split(raw.decode("utf-8", "replace").rstrip("\r\n")) is not None:
+            return at
+        before = raw
         at += len(raw)
     return None
 

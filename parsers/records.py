@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -24,8 +25,17 @@ _UNESCAPED = tuple(
 )
 _JSON_HEAD = requestlog.JSON_HEAD.encode()
 _JSON_HEADS = ('{"request_parameters"',)
-_SHORT, _SAID = 400, 1_000  # bytes of a line that may be said again, and how many are remembered within a second
+_PROBES = ("/health", "/metrics", "/ping", "/get_", "/v1/models", "/model_info", "/server_info")
 _NO_PREFIX = Head(None, 0.0, None, "")
+
+
+@dataclass(slots=True)
+class _Said:
+    """A line that was said, and is said again: the fact of the first time, and of the last one."""
+
+    line: Line
+    first: Fact
+    last: Fact | None = None
 
 
 class RecordReader:
@@ -47,15 +57,19 @@ class RecordReader:
         self._strangers = Strangers()
         self._theirs = False  # whether the line at hand is a stranger's
         self._arrivals: dict[str, int] = {}  # the lines on which open requests were received
-        self._at: float | None = None  # the newest stamp
-        self._said: dict[bytes, Fact | None] = {}  # what was said under it that may be said often: once, or its second
+        self._said: _Said | None = None  # the line before, where it may be said often
 
     def feed(self, line: Line) -> None:
         """Take the next physical line."""
+        said, self._said = self._said, None
         self._theirs = self._strangers.wrote(line)
         if self._raw is not None:
             self._continue_raw(line)
-        elif self._echo or self._tainting or self._theirs or not (self._again(line) or self._usual(line)):
+        elif self._echo or self._tainting or self._theirs:
+            self._begin(line)
+        elif said is not None and said.line.body == line.body and line.stamp is None:
+            self._again(said, line)
+        elif not self._usual(line):
             self._begin(line)
 
     def skip(self) -> None:
@@ -64,6 +78,7 @@ class RecordReader:
             self._give_up_raw()
         self._close_tail()
         self._echo = 0
+        self._said = None
 
     def finish(self) -> list[Fact]:
         """The end of the source: what is still open is closed."""
@@ -95,7 +110,6 @@ class RecordReader:
         head = self.prefix.split(line.text)
         if head is not None:
             self.prefix.learn(line.body)
-            self._note_time(head)
             self._record([line], head, tainted, may_open)
         elif not self._bare(line, tainted, may_open):
             self._continuation(line)
@@ -203,30 +217,23 @@ class RecordReader:
                 self._echo = len(rest)
                 return
 
-    def _note_time(self, head: Head) -> None:
-        """What was said in another second is no repetition."""
-        if head.at is not None and head.at != self._at:
-            self._at = head.at
-            self._said.clear()
-
-    def _again(self, line: Line) -> bool:
-        """Count a line that was said twice already in the same second, word for word, instead of reading it.
-
-        A server under pressure writes thousands of them: probes, and outputs for a client that has left.
-        """
-        fact = self._said.get(line.body) if self._said and line.length < _SHORT else None
-        if fact is None:
-            return False
-        self._close_tail()
-        fact.detail["again"] = fact.detail.get("again", 0) + 1
-        self.source.recognised += 1
-        return True
-
     def _say(self, line: Line, fact: Fact) -> None:
-        """Remember a line that may be said often."""
-        probe = fact.event is Event.HTTP_ACCESS and fact.detail.get("method") == "GET"
-        if (probe or fact.event is Event.OUTPUT_UNDELIVERABLE) and not fact.tainted and len(self._said) < _SAID:
-            self._said[line.body] = fact if line.body in self._said else None
+        """Remember a line that may be said often, word for word, as a server under pressure does."""
+        probe = fact.event is Event.HTTP_ACCESS and str(fact.detail["path"]).startswith(_PROBES)
+        if (probe or fact.event is Event.OUTPUT_UNDELIVERABLE) and not fact.tainted and line.stamp is None:
+            self._said = _Said(line, fact)
+
+    def _again(self, said: _Said, line: Line) -> None:
+        """Of a line that repeats the one before, the last is a fact; those in between are counted by the first."""
+        if said.last is None:
+            said.last = said.first.copy()
+            self._strangers.remember(line, said.last)
+            self._note(said.last)
+        else:
+            said.first.detail["again"] = said.first.detail.get("again", 0) + 1
+            self.source.recognised += 1
+        said.last.line, said.last.offset, said.last.length = line.number, line.offset, line.length
+        self._said = said
 
     def _usual(self, line: Line) -> bool:
         """Take a line that begins as others did, and whatever it says; whether it is such a one."""
@@ -236,7 +243,6 @@ class RecordReader:
             bare = body[:1] != b"["
             return bare and (self._filled(line, _NO_PREFIX, 0) or self._object(line, _NO_PREFIX, 0))
         head, start = known
-        self._note_time(head)
         read = self._object if body[start : start + 1] == b"{" else self._filled
         if not read(line, head, start):
             self._record([line], self.prefix.rest(head, line.text[start:]), False, True)

@@ -90,7 +90,7 @@ def _index(rows: pl.DataFrame) -> pl.DataFrame:
         for name in ("rid", "session_id", "parent_rid")
     ]
     named += [rows.select(id=each, about="place", moment="at", outer=pl.lit(True)) for each in outer]
-    named += [rows.select(id=each, about="place", moment="at", outer=pl.lit(True)).explode("id") for each in lists]
+    named += [rows.select(id=each, about="place", moment="at", outer=pl.lit(False)).explode("id") for each in lists]
     found = pl.concat([each.filter(pl.col("id") != "") for each in named]).sort("id", "about")
     filled = found.with_row_index("place", offset=len(rows)).with_columns(server=pl.lit(False), at=pl.lit(0.0))
     return filled.cast({"place": rows.schema["place"]})
@@ -147,7 +147,7 @@ def _part(rows: pl.LazyFrame, number: int, about: Sequence[str]) -> tuple[pl.Exp
 def _named(rows: pl.LazyFrame, about: Sequence[str]) -> pl.DataFrame:
     """The index on some ids, what begins with one, and their beginnings: what ends these may end those as well.
 
-    Only where no server knows them as its own, those by which others do.
+    Ids by which others know a request count where they are whole, or where no server has one that begins so.
     """
     import polars as pl
 
@@ -157,10 +157,10 @@ def _named(rows: pl.LazyFrame, about: Sequence[str]) -> pl.DataFrame:
     found = rows.filter(pl.any_horizontal(one.is_in(shorter), *between)).select("id", "about", "moment", "outer")
     index = found.collect()
     named = index.filter(pl.any_horizontal(*(one.str.starts_with(text) for text in about)))
-    for outer in (False, True):
-        if len(named.filter(outer=outer)):
-            return index.filter(pl.col("outer") == outer, one.is_in(shorter) | one.is_in(named["id"].to_list()))
-    return named
+    outer = pl.col("outer")
+    if len(own := named.filter(outer.not_() | one.is_in(list(about)))):
+        named = own
+    return pl.concat([named, index.filter(outer.not_(), one.is_in(shorter))])
 
 
 def merge(parts: Sequence[Evidence]) -> Evidence:
