@@ -21,8 +21,18 @@ DEATHS = frozenset({
 
 
 def times(fact: Fact) -> int:
-    """How often it was said: of a line that is repeated the first fact stands for all but the last."""
-    return 1 + int(fact.detail.get("again", 0))
+    """How often a line was said, word for word, without another in between; the last time is left out if it is told."""
+    again = int(fact.detail.get("again", 0))
+    return again if again and fact.rid is not None else again + 1
+
+
+def _last(fact: Fact) -> Iterator[Fact]:
+    """The last time that a line about a request was said, where it was repeated; of probes nobody asks."""
+    if "again" in fact.detail and fact.rid is not None:
+        last = fact.copy()
+        del last.detail["again"]
+        last.line, last.offset = last.detail.pop("last_line"), last.detail.pop("last_offset")
+        yield last
 
 
 @dataclass(slots=True)
@@ -33,7 +43,7 @@ class Life:
     """Its name, else the log that speaks of its processes."""
     number: int
     told: list[Fact] = field(default_factory=list)
-    """Its facts; of a line that was said many times in a row only the first and the last."""
+    """Its facts; of a line that was repeated only the first, and the last where a request is told of."""
     restarted: bool = False
     """Another life of the same server follows."""
     killed: list[Fact] = field(default_factory=list)
@@ -60,17 +70,17 @@ class Life:
     @property
     def begin(self) -> float | None:
         """The time of its first dated fact, UTC epoch seconds."""
-        return next((f.at for f in self.facts if f.at is not None), None)
+        return next((f.at for f in self.told if f.at is not None), None)
 
     @property
     def end(self) -> float | None:
         """The time of its last dated fact, UTC epoch seconds."""
-        return max((f.at for f in self.facts if f.at is not None), default=None)
+        return max((f.at for f in self.told if f.at is not None), default=None)
 
     def of(self, *events: Event) -> list[Fact]:
-        """Its facts of some kinds that no stranger could have written; of several kinds one kind after the other."""
+        """Of what it was told, some kinds that no stranger could have written; one kind after the other."""
         if not self._by_event:
-            for fact in self.facts:
+            for fact in self.told:
                 if not fact.tainted:
                     self._by_event.setdefault(fact.event, []).append(fact)
         return [fact for event in events for fact in self._by_event.get(event, ())]
@@ -159,5 +169,5 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
                 served = died = False
             served = served or fact.event in (Event.SERVER_READY, Event.REQUEST_FINISHED, Event.REQUEST_RECEIVED)
             died = died or fact.event in DEATHS
-        found[-1].told.append(fact)
+        found[-1].told += (fact, *_last(fact))
     return found

@@ -79,6 +79,9 @@ class Records(Protocol):
     def skip(self) -> None:
         """Lines are left out here."""
 
+    def turn(self) -> None:
+        """The next line is of another file."""
+
     def finish(self) -> list[Fact]:
         """The facts, once all lines were taken."""
 
@@ -102,6 +105,10 @@ class Outside:
     def skip(self) -> None:
         """Lines are left out here: nothing goes on after them."""
         self._inner.skip()
+
+    def turn(self) -> None:
+        """The next line is of another file: what it repeats has a place of its own."""
+        self._inner.turn()
 
     def finish(self) -> list[Fact]:
         """The facts of the stream."""

@@ -45,7 +45,7 @@ class Range:
 
     facts: bytes
     marked: tuple[int, ...]
-    """The places of the facts that tell the names of a record's fields, or where a server starts."""
+    """The places of the facts that tell the names of a record's fields, where a server starts, or what is repeated."""
     lines: int
     cut: int
     recognised: int
@@ -111,7 +111,7 @@ class _RangeReader(RecordReader):
         """What was read."""
         return Range(
             packed(facts),
-            tuple(i for i, fact in enumerate(facts) if fact.event in _STARTS or "fields" in fact.detail),
+            tuple(i for i, fact in enumerate(facts) if fact.event in _STARTS or not _MARKS.isdisjoint(fact.detail)),
             lines,
             cut,
             self.source.recognised,
@@ -238,6 +238,8 @@ class Joined:
         facts = list(unpacked(part.facts, self.source, self.lines))
         for index in part.marked:
             self._once(facts[index])
+            if "again" in facts[index].detail:
+                facts[index].detail["last_line"] += self.lines
         self.facts += facts
         self.lines += part.lines
         self.by_file[place.path] += part.lines
@@ -272,6 +274,7 @@ class Joined:
             self._fields.add(fields)
 
 
+_MARKS = frozenset({"fields", "again"})
 _STARTS = frozenset({Event.SERVER_ARGS, Event.SERVER_STARTED})
 _RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -29,15 +28,6 @@ _PROBES = ("/health", "/metrics", "/ping", "/get_", "/v1/models", "/model_info",
 _NO_PREFIX = Head(None, 0.0, None, "")
 
 
-@dataclass(slots=True)
-class _Said:
-    """A line that was said, and is said again: the fact of the first time, and of the last one."""
-
-    line: Line
-    first: Fact
-    last: Fact | None = None
-
-
 class RecordReader:
     """Assembles the records of one source and turns them into facts."""
 
@@ -57,7 +47,7 @@ class RecordReader:
         self._strangers = Strangers()
         self._theirs = False  # whether the line at hand is a stranger's
         self._arrivals: dict[str, int] = {}  # the lines on which open requests were received
-        self._said: _Said | None = None  # the line before, where it may be said often
+        self._said: tuple[Line, Fact] | None = None  # the line before and its fact, where it may be said often
 
     def feed(self, line: Line) -> None:
         """Take the next physical line."""
@@ -67,7 +57,7 @@ class RecordReader:
             self._continue_raw(line)
         elif self._echo or self._tainting or self._theirs:
             self._begin(line)
-        elif said is not None and said.line.body == line.body and line.stamp is None:
+        elif said is not None and said[0].body == line.body and line.stamp is None:
             self._again(said, line)
         elif not self._usual(line):
             self._begin(line)
@@ -78,6 +68,10 @@ class RecordReader:
             self._give_up_raw()
         self._close_tail()
         self._echo = 0
+        self._said = None
+
+    def turn(self) -> None:
+        """The next line is of another file."""
         self._said = None
 
     def finish(self) -> list[Fact]:
@@ -221,18 +215,14 @@ class RecordReader:
         """Remember a line that may be said often, word for word, as a server under pressure does."""
         probe = fact.event is Event.HTTP_ACCESS and str(fact.detail["path"]).startswith(_PROBES)
         if (probe or fact.event is Event.OUTPUT_UNDELIVERABLE) and not fact.tainted and line.stamp is None:
-            self._said = _Said(line, fact)
+            self._said = line, fact
 
-    def _again(self, said: _Said, line: Line) -> None:
-        """Of a line that repeats the one before, the last is a fact; those in between are counted by the first."""
-        if said.last is None:
-            said.last = said.first.copy()
-            self._strangers.remember(line, said.last)
-            self._note(said.last)
-        else:
-            said.first.detail["again"] = said.first.detail.get("again", 0) + 1
-            self.source.recognised += 1
-        said.last.line, said.last.offset, said.last.length = line.number, line.offset, line.length
+    def _again(self, said: tuple[Line, Fact], line: Line) -> None:
+        """Count a line that repeats the one before."""
+        detail = said[1].detail
+        detail["again"] = detail.get("again", 0) + 1
+        detail["last_line"], detail["last_offset"] = line.number, line.offset
+        self.source.recognised += 1
         self._said = said
 
     def _usual(self, line: Line) -> bool:

@@ -38,6 +38,13 @@ class _Part:
     def name(self, stream: str | None) -> str:
         return _name(self.file, stream)
 
+    def place(self, line: int, offset: int, length: int) -> tuple[int, int]:
+        """The line and the byte of the file that are meant by those of the log."""
+        line, offset = line - self.first, offset - self.offset
+        if self.view.backward:
+            return self.lines + 1 - line, max(0, self.file.size - offset - length)
+        return line, offset
+
     def calibration(self, stream: str | None, tz: tzinfo | None) -> Calibration:
         """How the stamps of a stream are read; one that does not show among the first lines follows the others."""
         found = self.calibrations.get(stream)
@@ -87,6 +94,8 @@ class Log:
         for file in self._log.files:
             part = _Part(file, views.look(file), lines, offset)
             self._parts.append(part)
+            for reader in self._readers.values():
+                reader.turn()
             with file.open(near=bool(self._about)) as stream:
                 physical: Lines
                 if part.view.plain:
@@ -324,11 +333,10 @@ class Log:
         for fact in found:
             part = self._parts[bisect_right(starts, fact.offset) - 1]
             fact.source = part.name(stream)
-            fact.offset -= part.offset
-            fact.line -= part.first
-            if part.view.backward:
-                fact.offset = max(0, part.file.size - fact.offset - fact.length)
-                fact.line = part.lines + 1 - fact.line
+            fact.line, fact.offset = part.place(fact.line, fact.offset, fact.length)
+            if "again" in fact.detail:
+                last = part.place(fact.detail["last_line"], fact.detail["last_offset"], fact.length)
+                fact.detail["last_line"], fact.detail["last_offset"] = last
 
 
 def _name(log: File | Input, stream: str | None) -> str:

@@ -43,6 +43,8 @@ DETAIL: dict[str, Any] = {
     "has_output": _BOOL,
     "http_status": _INT,
     "kind": _TEXT,
+    "last_line": _INT,
+    "last_offset": _INT,
     "max_new_tokens": _INT,
     "max_running_requests": _INT,
     "max_total_tokens": _INT,
