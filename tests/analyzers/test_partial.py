@@ -10,6 +10,7 @@ from lines import ABORTED, TIMEOUT, Story, calls, clock, traffic, used, write
 
 from sglang_lifecycle.analyzers import partial
 from sglang_lifecycle.analyzers.explain import explain
+from sglang_lifecycle.analyzers.identities import identify
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.parsers import selection, store
 from sglang_lifecycle.parsers.log import read
@@ -83,6 +84,14 @@ FAR: dict[str, tuple[str, Story]] = {
     ),
     "a stranger's line": ("victim-1", [*VICTIM, (249, FORGED.format(at=clock(249)))]),
     "a survivor": ("victim-1", ABORT + VICTIM + used("long-000", 1, 299)),
+    "a list that names it": (
+        "runner-1",
+        [
+            *used("runner-1", 10, 290),
+            (150, f"[{clock(150)}] [http_server] Error: Duplicate request ID detected: runner-1"),
+            (150, f'[{clock(150)}] INFO:     127.0.0.1:9 - "POST /generate HTTP/1.1" 400 Bad Request'),
+        ],
+    ),
     "used twice": ("victim-1", ABORT + VICTIM + used("victim-1", 5, 6)),
 }
 
@@ -106,7 +115,7 @@ def test_what_is_far_away_still_counts(
     if partial.enough(part, [rid]):
         assert explain(part, rid).model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
     else:
-        assert name in {"a survivor", "a stranger's line", "others were hit as well"}
+        assert name in {"a survivor", "a stranger's line", "others were hit as well", "a list that names it"}
 
 
 @pytest.mark.parametrize("name", FAR)
@@ -148,3 +157,21 @@ def test_an_id_of_a_gateway_leads_to_all_lines_of_its_request(tmp_path: Path, na
     part = Incident(read([log], about=["gateway-7", "server-7"]))
     whole = explain(Incident(read([log])), "server-7")
     assert explain(part, "server-7").model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
+
+
+def test_a_whole_id_of_a_gateway_goes_before_the_beginning_of_a_rid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_MANY", 60)
+    monkeypatch.setattr(store, "_NEAR", 5)
+    headed = [
+        (at, text.replace("stream=False)", "stream=False), headers={'x-request-id': 'job-4000'}"))
+        for at, text in used("behind-it", 100, 101, ABORTED)
+    ]
+    story = [*headed, *used("job-400012", 250, 251), *traffic(0, 300)]
+    evidence = read([str(write(tmp_path / "server.log", story))])
+    store.save(evidence, tmp_path / "kept.parquet")
+    for found in (evidence, store.load(tmp_path / "kept.parquet", ["job-4000"])):
+        matched = identify(Incident(found), "job-4000")
+        assert matched is not None
+        assert list(matched.rids) == ["behind-it"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lines import ABORTED, TIMEOUT, Story, batch, calls, traffic, used, write
+from lines import ABORTED, TIMEOUT, Story, batch, calls, clock, traffic, used, write
 
 from sglang_lifecycle.analyzers import sweep
 from sglang_lifecycle.analyzers.audit import audit as audited
@@ -85,6 +85,21 @@ LONG_AGO: dict[str, Story] = {
     "a batch": batch("several", 20, 22),
     "timeouts far apart": used("t-1", 20, 26, TIMEOUT) + used("u-1", 220, 226, TIMEOUT),
     "one that nothing ended": used("silent", 20, 21)[:1],
+    "a warm-up, and a request of the same rid": [
+        (at, text.replace("text='x'", "text='The capital city of France is'")) for at, text in used("again", 5, 6)
+    ]
+    + [(30, f"[{clock(30)}] The server is fired up and ready to roll!")]
+    + used("again", 250, 252),
+    "a list that names two which ended long ago": used("left", 5, 6, ABORTED)
+    + calls("/abort_request", 6)
+    + used("right", 5, 7)
+    + [
+        (
+            299,
+            f"[{clock(299)}] Gracefully exiting... Remaining number of requests 2. Remaining requests "
+            "remaining_rids=['left', 'right'].",
+        )
+    ],
     "two that went well": used("again", 5, 7) + used("again", 250, 252),
     "one that went well and one without an end": used("again", 5, 7) + used("again", 250, 252)[:1],
     "one that went well and one that did not": used("again", 5, 7)
