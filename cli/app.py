@@ -5,54 +5,62 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 from typer._click.exceptions import ClickException
 
 from sglang_lifecycle import __version__
-from sglang_lifecycle.cli import (
-    audit,
-    browse,
-    causes,
-    config,
-    doctor,
-    explain,
-    find,
-    ingest,
-    replay,
-    report,
-    schema,
-    selftest,
-    sessions,
-    watch,
-)
 from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, error, silence
 from sglang_lifecycle.cli.options import Color, Config, Quiet
 from sglang_lifecycle.cli.output import discard_stdout, write
 
-app = typer.Typer(
-    name="lifecycle",
-    rich_markup_mode=None,  # help by Rich doubles the start-up time
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMPLETING = "_LIFECYCLE_COMPLETE"
+"""What a shell sets that asks for completions."""
 
-# One module a command. They import at their top only what `--help` needs, the rest in their bodies.
-app.command("explain")(explain.command)
-app.command("audit")(audit.command)
-app.command("find")(find.command)
-app.command("browse")(browse.command)
-app.command("sessions")(sessions.command)
-app.command("doctor")(doctor.command)
-app.command("watch")(watch.command)
-app.command("ingest")(ingest.command)
-app.command("report")(report.command)
-app.command("causes")(causes.command)
-app.command("schema")(schema.command)
-app.command("config")(config.command)
-app.command("selftest")(selftest.command)
-app.add_typer(replay.app, name="replay")
+COMMANDS = (
+    "explain", "audit", "find", "browse", "sessions", "doctor", "watch", "ingest", "report", "causes", "schema",
+    "config", "selftest", "replay",
+)  # fmt: skip
+"""One module a command, in the order of `--help`. They import at their top only what that needs, the rest later."""
+
+
+def application(*names: str, described: bool = False) -> typer.Typer:
+    """The command line with some commands, else with all; only `described` they have no options.
+
+    Reading the signatures of all takes as long as everything else that happens before a command begins.
+    """
+    app = typer.Typer(
+        name="lifecycle",
+        rich_markup_mode=None,  # help by Rich doubles the start-up time
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for name in names or COMMANDS:
+        module = import_module(f"sglang_lifecycle.cli.{name}")
+        group = getattr(module, "app", None)
+        if described:
+            app.command(name, help=group.info.help if group else module.command.__doc__)(_nothing)
+        elif group is not None:
+            app.add_typer(group, name=name)
+        else:
+            app.command(name)(module.command)
+    return app
+
+
+def _nothing() -> None:
+    """A command of which only the name is asked for."""
+
+
+def _asked(argv: Sequence[str]) -> typer.Typer:
+    """As much of the command line as some arguments need."""
+    if argv and argv[0] in COMMANDS:
+        return application(argv[0])
+    if [*argv] in (["--help"], ["-h"], ["--version"]):
+        return application(described=True) if argv[0] != "--version" else application(COMMANDS[0], described=True)
+    return application()
 
 
 def _version(asked: bool) -> None:
@@ -63,7 +71,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     context: typer.Context,
     version: Annotated[
@@ -80,7 +87,7 @@ def _root(
     """
     if color is not None:
         # What is said before the sub-command becomes the default of what is said after it.
-        context.default_map = {name: {"color": color} for name in typer.main.get_group(app).commands}
+        context.default_map = {name: {"color": color} for name in COMMANDS}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -115,6 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> ExitCode:
     try:
+        app = application() if COMPLETING in os.environ else _asked(sys.argv[1:] if argv is None else argv)
         code = app(args=argv, prog_name="lifecycle", standalone_mode=False)
     except ClickException as problem:
         message = " ".join(problem.format_message().split()).rstrip(".")

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from sglang_lifecycle.analyzers.catalogue import load
 from sglang_lifecycle.cli import columns, settings
-from sglang_lifecycle.cli.app import app
+from sglang_lifecycle.cli.app import application
 from sglang_lifecycle.cli.causes import GROUPS
 from sglang_lifecycle.cli.document import Code, Grid
 from sglang_lifecycle.cli.errors import ExitCode
@@ -71,7 +71,7 @@ def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _commands() -> Iterator[str]:
-    root = get_command(app)
+    root = get_command(application())
     yield _help()
     for name, command in root.commands.items():  # type: ignore[attr-defined]
         yield f"## lifecycle {name}\n\n{_help(name)}"

@@ -20,7 +20,7 @@ def completed(folder: Path, *words: str) -> list[str]:
         "COMP_WORDS": " ".join(["lifecycle", *words]),
         "COMP_CWORD": str(len(words)),
     }
-    code = "from sglang_lifecycle.cli.app import app; app(prog_name='lifecycle')"
+    code = "from sglang_lifecycle.cli.app import main; main()"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=os.environ | asked, capture_output=True, text=True, check=True
     )

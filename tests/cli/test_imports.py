@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sglang_lifecycle.cli.app import application, main
+
 HEAVY = {"polars", "textual", "rich", "pydantic", "pydantic_core", "orjson", "numpy", "dask"}
 
 PROBE = """
@@ -42,3 +44,10 @@ def test_json_of_the_catalogue_needs_no_rendering() -> None:
 
 def test_the_probe_sees_what_is_imported() -> None:
     assert "rich" in imported("causes", "finished")
+
+
+def test_help_is_that_of_the_whole_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    application()(["--help"], prog_name="lifecycle", standalone_mode=False)
+    assert shown == capsys.readouterr().out
