@@ -23,7 +23,7 @@ from sglang_lifecycle.analyzers.moments import TIMEOUTS
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 from sglang_lifecycle.parsers.garbage import uncollected
 
-FACTS = 200_000
+FACTS = 150_000
 """So many facts are held before what is settled goes."""
 
 CONTEXT = 20_000
