@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
 CAP = 64 << 20
@@ -11,6 +11,7 @@ CAP = 64 << 20
 
 _BLOCK = 1 << 20
 _STEP = 64 << 10
+_FAR = 1 << 62
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -91,12 +92,14 @@ class Forward:
     """The lines of a file in their order, split at newlines only: SGLang's JSON keeps U+2028 and U+0085 as they are.
 
     `lines` and `bytes` count what was read so far, from those of the files before it; `cut` counts the bytes that were
-    left out of endless lines.
+    left out of endless lines. Lines that begin at `end` or later are not read. A line that is the one before again is
+    not given where `again`, called with its number and its offset, has taken it.
     """
 
-    def __init__(self, file: BinaryIO | Whole, lines: int = 0, bytes: int = 0) -> None:
+    def __init__(self, file: BinaryIO | Whole, lines: int = 0, bytes: int = 0, end: int | None = None) -> None:
         self.lines, self.bytes, self.cut = lines, bytes, 0
-        self._file = file
+        self.again: Callable[[int, int], bool] | None = None
+        self._file, self._end = file, _FAR if end is None else end
 
     def __iter__(self) -> Iterator[Line]:
         """Each line once."""
@@ -105,14 +108,19 @@ class Forward:
         if raw.startswith(_BOM):
             self.bytes += len(_BOM)
             raw = raw[len(_BOM) :] or readline(CAP)
+        before = b""
         while raw:
             self.lines += 1
-            line = Line(self.lines, self.bytes, raw)
-            if len(raw) >= CAP - len(_BOM) and not raw.endswith(b"\n"):
-                self._skip(line)
-            self.bytes += line.length
-            yield line
-            raw = readline(CAP)
+            if raw == before and self.again is not None and self.again(self.lines, self.bytes):
+                self.bytes += len(raw)
+            else:
+                line = Line(self.lines, self.bytes, raw)
+                if len(raw) >= CAP - len(_BOM) and not raw.endswith(b"\n"):
+                    self._skip(line)
+                self.bytes += line.length
+                yield line
+                before = raw
+            raw = readline(CAP) if self.bytes < self._end else b""
 
     def _skip(self, line: Line) -> None:
         while rest := self._file.readline(_BLOCK):

@@ -82,6 +82,9 @@ class Records(Protocol):
     def turn(self) -> None:
         """The next line is of another file."""
 
+    def again(self, number: int, offset: int) -> bool:
+        """The line before, word for word, stands here as well: whether that is all there is to it."""
+
     def finish(self) -> list[Fact]:
         """The facts, once all lines were taken."""
 
@@ -109,6 +112,11 @@ class Outside:
     def turn(self) -> None:
         """The next line is of another file: what it repeats has a place of its own."""
         self._inner.turn()
+
+    @property
+    def again(self) -> Callable[[int, int], bool]:
+        """Takes the line before again, as what it is handed on to does."""
+        return self._inner.again
 
     def finish(self) -> list[Fact]:
         """The facts of the stream."""

@@ -151,11 +151,10 @@ def read_range(place: Place, zone: tzinfo) -> Range:
         whole = Outside(reader, prefix) if place.start == place.base == 0 else None
         feed = whole.feed if whole is not None else reader.feed
         file.seek(place.start)
-        physical = Forward(file, 0, place.base + place.start)
+        physical = Forward(file, 0, place.base + place.start, place.base + place.end)
+        physical.again = reader.again
         for line in physical:
             feed(line)
-            if physical.bytes >= place.base + place.end:
-                break
         quiet = reader.quiet
         reader.skip()  # times are settled once the ranges are joined
         facts = whole.facts if whole is not None else reader.facts

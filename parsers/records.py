@@ -51,15 +51,14 @@ class RecordReader:
 
     def feed(self, line: Line) -> None:
         """Take the next physical line."""
-        said, self._said = self._said, None
+        if self._said is not None:
+            if line.stamp is None and line.body == self._said[0].body and self.again(line.number, line.offset):
+                return
+            self._said = None
         self._theirs = self._strangers.wrote(line)
         if self._raw is not None:
             self._continue_raw(line)
-        elif self._echo or self._tainting or self._theirs:
-            self._begin(line)
-        elif said is not None and said[0].body == line.body and line.stamp is None:
-            self._again(said, line)
-        elif not self._usual(line):
+        elif self._echo or self._tainting or self._theirs or not self._usual(line):
             self._begin(line)
 
     def skip(self) -> None:
@@ -217,13 +216,15 @@ class RecordReader:
         if (probe or fact.event is Event.OUTPUT_UNDELIVERABLE) and not fact.tainted and line.stamp is None:
             self._said = line, fact
 
-    def _again(self, said: tuple[Line, Fact], line: Line) -> None:
-        """Count a line that repeats the one before."""
-        detail = said[1].detail
+    def again(self, number: int, offset: int) -> bool:
+        """Count a line that repeats the one before, which is at a place; whether it can be just counted."""
+        if self._said is None or self._raw is not None or self._echo or self._tainting or self._strangers.known:
+            return False
+        detail = self._said[1].detail
         detail["again"] = detail.get("again", 0) + 1
-        detail["last_line"], detail["last_offset"] = line.number, line.offset
+        detail["last_line"], detail["last_offset"] = number, offset
         self.source.recognised += 1
-        self._said = said
+        return True
 
     def _usual(self, line: Line) -> bool:
         """Take a line that begins as others did, and whatever it says; whether it is such a one."""

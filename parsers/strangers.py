@@ -37,9 +37,14 @@ class Strangers:
         self._hidden = 0
         self._recent: deque[tuple[Line, Fact]] = deque(maxlen=_RECENT)
 
+    @property
+    def known(self) -> bool:
+        """Whether any lines or gaps are known to be theirs."""
+        return bool(self._gaps or self._lines)
+
     def wrote(self, line: Line) -> bool:
         """Whether the next physical line of the source is one of theirs."""
-        return bool(self._gaps or self._lines) and (self._in_gap(line.text) or self._has(line.text))
+        return self.known and (self._in_gap(line.text) or self._has(line.text))
 
     @property
     def hiding(self) -> bool:

@@ -246,6 +246,8 @@ class Log:
         reader = self._reader(None, part)
         feed, source = reader.feed, reader.source
         lines, offset = physical.lines, physical.bytes
+        if isinstance(physical, Forward):
+            physical.again = reader.again
         due = physical.bytes + _TICK if report is not None else _QUIET
         for line in physical:
             if line is None:
