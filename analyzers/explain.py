@@ -50,7 +50,10 @@ def explain(incident: Incident, rid: str, since: float | None = None, until: flo
     if asked not in incident.verdicts:
         incident.verdicts[asked] = _explained(incident, *asked)
     found: Verdict = incident.verdicts[asked]
-    return found.model_copy()
+    lines = [
+        line.model_copy() for line in found.evidence
+    ]  # whoever shows them fills in as much text as it has room for
+    return found.model_copy(update={"evidence": lines})
 
 
 def _explained(incident: Incident, rid: str, since: float | None, until: float | None) -> Verdict:

@@ -335,3 +335,11 @@ class TestStrangersText:
         forged = explain(Incident(read([str(log)])), "victim")
         assert forged.confidence != "proven"
         assert forged.cause != "waiting-timeout"
+
+
+def test_whoever_asks_again_gets_lines_of_their_own(recorded: Any) -> None:
+    incident = recorded("0.5.23/s06_abort").incident
+    rid = next(iter(incident.by_rid))
+    first = explain(incident, rid)
+    first.evidence[0].text = "cut to the width of a terminal"
+    assert explain(incident, rid).evidence[0].text == ""
