@@ -102,7 +102,8 @@ class RecordReader:
             return
         head = self.prefix.split(line.text)
         if head is not None:
-            self.prefix.learn(line.body)
+            if head.resolution == 1.0:  # of finer stamps hardly one comes twice
+                self.prefix.learn(line.body)
             self._record([line], head, tainted, may_open)
         elif not self._bare(line, tainted, may_open):
             self._continuation(line)

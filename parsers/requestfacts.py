@@ -131,14 +131,12 @@ def _total_retractions(fact: Fact, value: Any) -> None:
         _whole("retractions")(fact, value)
 
 
-def _e2e(fact: Fact, value: Any) -> None:
-    if isinstance(value, (int, float)):
-        fact.e2e_s = float(value)
+def _seconds(column: str) -> _Note:
+    def note(fact: Fact, value: Any) -> None:
+        if isinstance(value, (int, float)):
+            setattr(fact, column, float(value))
 
-
-def _queue(fact: Fact, value: Any) -> None:
-    if isinstance(value, (int, float)):
-        fact.queue_s = float(value)
+    return note
 
 
 _number = _detail(int, float)
@@ -149,8 +147,8 @@ _META: dict[str, _Note] = {
     **{name: _whole(name) for name in _TOKENS},
     "total_retractions": _total_retractions,
     "num_retractions": _whole("retractions"),
-    "e2e_latency": _e2e,
-    "queue_time": _queue,
+    "e2e_latency": _seconds("e2e_s"),
+    "queue_time": _seconds("queue_s"),
     **{name: _number(name) for name in _STAMPS},
 }
 """What the fields of `meta_info` tell about a request."""

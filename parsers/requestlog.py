@@ -149,9 +149,7 @@ def _take(record: RequestRecord, name: str, text: str) -> None:
     elif name in PAYLOADS:
         record.obj[name] = payload(name, text)
     elif name == "sampling_params":
-        record.obj[name], schemas = sampling(text)
-        if schemas:
-            record.obj["schemas"] = schemas
+        _note_sampling(record, sampling(text))
     elif name in OBJ_FIELDS:
         record.obj[name] = literal(text)
 
