@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any, NamedTuple
 
 from sglang_lifecycle.parsers import literals
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.patterns import Pattern, table
 
-_COLUMNS = frozenset("rid session_id parent_rid".split())
+SLOTS = frozenset(Fact.__slots__)
+"""The columns of the evidence table."""
+
 _INTEGERS = frozenset(
     "room prompt_tokens completion_tokens cached_tokens running queued count unfinished http_status pid exit_code "
     "new_seq new_token max_total_tokens max_running_requests context_len chunked_prefill_size peer_rank kind".split()
@@ -39,13 +42,22 @@ _HTTP_EXCEPTION = re.compile(r"[\w.]*HTTPException: (?:\d{3}: )?(.*)", re.DOTALL
 _REQ_IN_DUMP = re.compile(r"\bReq\(rid=([^\s,()]+)")
 
 
-def from_pattern(pattern: Pattern, match: re.Match[str], fact: Fact) -> Fact:
+def from_pattern(pattern: Pattern, match: re.Match[str] | Sequence[str | None], fact: Fact) -> Fact:
     """Fill `fact` with what a pattern's groups say. Values of an unexpected form are left out."""
     fact.event = pattern.event
     fact.pattern = pattern.id
     if pattern.detail:
         fact.detail.update(pattern.detail)
-    for group, fill in _fills(pattern):
+    for group, name, of in takes(pattern):
+        text = match[group]
+        value = of(text) if text is not None else None
+        if value is None:
+            continue
+        if name in SLOTS:
+            setattr(fact, name, value)
+        else:
+            fact.detail[name] = value
+    for group, fill in fills(pattern):
         text = match[group]
         if text is not None:
             fill(fact, text)
@@ -55,41 +67,62 @@ def from_pattern(pattern: Pattern, match: re.Match[str], fact: Fact) -> Fact:
     return fact
 
 
+_Of = Callable[[str], Any]
 _Fill = Callable[[Fact, str], None]
 
 
+class Take(NamedTuple):
+    """What a group of a pattern says: a value for a column, or for a key of the detail; None where it says nothing."""
+
+    group: int
+    name: str
+    of: _Of
+
+
 @cache
-def _fills(pattern: Pattern) -> tuple[tuple[int, _Fill], ...]:
-    """The groups of a pattern, each with what it fills in."""
+def takes(pattern: Pattern) -> tuple[Take, ...]:
+    """The groups of a pattern that say one thing each."""
     groups = pattern.compiled.groupindex.items()
-    return tuple((index, _GROUPS.get(name) or _plain_group(name)) for name, index in groups)
+    return tuple(
+        Take(group, target, of)
+        for name, group in groups
+        if name not in _GROUPS
+        for target, of in (_SEVERAL.get(name) or {name: _value(name)}).items()
+    )
 
 
-def _plain_group(name: str) -> _Fill:
-    if name in _INTEGERS:
-        return _whole(name)
-    if name in _COLUMNS:
-        return lambda fact, text: setattr(fact, name, text)
-    if name == "seconds":
-        return lambda fact, text: fact.detail.update(seconds=float(text))
-
-    def fill(fact: Fact, text: str) -> None:
-        fact.detail[name] = text
-
-    return fill
+@cache
+def fills(pattern: Pattern) -> tuple[tuple[int, _Fill], ...]:
+    """The groups of a pattern that say more."""
+    return tuple((group, _GROUPS[name]) for name, group in pattern.compiled.groupindex.items() if name in _GROUPS)
 
 
-def _whole(name: str) -> _Fill:
-    column = name in Fact.__slots__
+def _value(name: str) -> _Of:
+    return _whole if name in _INTEGERS else float if name == "seconds" else str
 
-    def fill(fact: Fact, text: str) -> None:
-        if text.lstrip("-").isdigit() and len(text) < 19:
-            if column:
-                setattr(fact, name, int(text))
-            else:
-                fact.detail[name] = int(text)
 
-    return fill
+def _whole(text: str) -> int | None:
+    return int(text) if text.lstrip("-").isdigit() and len(text) < 19 else None
+
+
+def _number(name: str, kind: type) -> _Of:
+    search = _NUMBER[name].search
+
+    def of(text: str) -> Any:
+        found = search(text)
+        return kind(found[1]) if found is not None else None
+
+    return of
+
+
+_SEVERAL: dict[str, dict[str, _Of]] = {
+    "numbers": {
+        "running": _number("running", int),
+        "queued": _number("queued", int),
+        "token_usage": _number("token_usage", float),
+    }
+}
+"""Groups that say several things."""
 
 
 def _rid_repr(fact: Fact, text: str) -> None:
@@ -100,12 +133,6 @@ def _rids_repr(fact: Fact, text: str) -> None:
     rids = literals.value(text)
     if isinstance(rids, list):
         fact.detail["rids"] = [r for r in rids if isinstance(r, str)]
-
-
-def _numbers(fact: Fact, text: str) -> None:
-    for name, pattern in _NUMBER.items():
-        if found := pattern.search(text):
-            setattr(fact, name, float(found[1]) if name == "token_usage" else int(found[1]))
 
 
 def _durations(fact: Fact, text: str) -> None:
@@ -142,7 +169,6 @@ def _soft(fact: Fact, text: str) -> None:
 _GROUPS: dict[str, _Fill] = {
     "rid_repr": _rid_repr,
     "rids_repr": _rids_repr,
-    "numbers": _numbers,
     "durations": _durations,
     "args": _args,
     "reason": _reason,

@@ -18,7 +18,10 @@ _PREFIX = re.compile(
     r"((?: (?:DP|PP|ATTN_CP|MOE_DP|TP|EP|CP)-?\d+| encode_server| encode_dp_worker\[\d+\])*)\] ?"
 )
 _LONGEST = 96  # bytes of a prefix that is looked for by its bytes
-_LEVEL = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\s+")
+LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\s++"
+"""What uvicorn puts before its messages."""
+
+_LEVEL = re.compile(LEVEL)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)")
 

@@ -7,19 +7,18 @@ it hold, the facts are those of one reader; does it not, the log is read once mo
 
 from __future__ import annotations
 
-import marshal
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from itertools import pairwise, repeat
-from operator import attrgetter
+from itertools import pairwise
 from os import cpu_count
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
+from sglang_lifecycle.parsers.forms import Row, packed, unpacked
 from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.lines import Forward
 from sglang_lifecycle.parsers.outside import Outside
@@ -107,11 +106,14 @@ class _RangeReader(RecordReader):
                 self.ended.add(rid)
         return arrived
 
-    def range(self, facts: Sequence[Fact], lines: int, cut: int, quiet: bool) -> Range:
+    def _of_row(self, row: Row) -> Fact | Row:
+        return row if row.form.plain(row.texts) else super()._of_row(row)
+
+    def range(self, facts: Sequence[Fact | Row], lines: int, cut: int, quiet: bool) -> Range:
         """What was read."""
         return Range(
             packed(facts),
-            tuple(i for i, fact in enumerate(facts) if fact.event in _STARTS or not _MARKS.isdisjoint(fact.detail)),
+            tuple(i for i, fact in enumerate(facts) if isinstance(fact, Fact) and _marked(fact)),
             lines,
             cut,
             self.source.recognised,
@@ -159,25 +161,6 @@ def read_range(place: Place, zone: tzinfo) -> Range:
         reader.skip()  # times are settled once the ranges are joined
         facts = whole.facts if whole is not None else reader.facts
         return reader.range(facts, physical.lines, physical.cut, quiet)
-
-
-_FIELDS = [name for name in Fact.__slots__ if name not in ("event", "source", "process")]
-_values = attrgetter(*_FIELDS)
-_EVENTS = list(Event)
-_NUMBERS = {event: number for number, event in enumerate(_EVENTS)}
-
-
-def packed(facts: Sequence[Fact]) -> bytes:
-    """The facts of a range as it carries them."""
-    columns = zip(*map(_values, facts), strict=True) if facts else ((),) * len(_FIELDS)
-    return marshal.dumps([[_NUMBERS[fact.event] for fact in facts], *columns])
-
-
-def unpacked(data: bytes, source: str, line: int) -> Iterator[Fact]:
-    """The facts that a range carries, now of a source, after so many of its lines."""
-    numbers, lines, *columns = marshal.loads(data)
-    events, placed, named = map(_EVENTS.__getitem__, numbers), [before + line for before in lines], repeat(source)
-    return map(Fact, events, named, placed, *columns[:2], named, *columns[2:])
 
 
 def places(path: Path, size: int, base: int) -> list[Place]:
@@ -234,7 +217,7 @@ class Joined:
         if self.lines and not self._holds(part):
             return False
         self.outside += part.outside
-        facts = list(unpacked(part.facts, self.source, self.lines))
+        facts = unpacked(part.facts, self.source, self.lines)
         for index in part.marked:
             self._once(facts[index])
             if "again" in facts[index].detail:
@@ -271,6 +254,10 @@ class Joined:
             if fields in self._fields:
                 del fact.detail["fields"]
             self._fields.add(fields)
+
+
+def _marked(fact: Fact) -> bool:
+    return fact.event in _STARTS or not _MARKS.isdisjoint(fact.detail)
 
 
 _MARKS = frozenset({"fields", "again"})

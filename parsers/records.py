@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
-from sglang_lifecycle.parsers import clock, facts, requestfacts, requestlog
+from sglang_lifecycle.parsers import clock, facts, lineforms, recordforms, requestfacts, requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
+from sglang_lifecycle.parsers.forms import Form, Row, Stamp
 from sglang_lifecycle.parsers.layouts import Template
 from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.outside import Choose
@@ -24,7 +26,6 @@ _UNESCAPED = tuple(
 )
 _JSON_HEAD = requestlog.JSON_HEAD.encode()
 _JSON_HEADS = ('{"request_parameters"',)
-_PROBES = ("/health", "/metrics", "/ping", "/get_", "/v1/models", "/model_info", "/server_info")
 _NO_PREFIX = Head(None, 0.0, None, "")
 
 
@@ -35,7 +36,7 @@ class RecordReader:
         self.source = source
         self.prefix = prefix
         self.table = table()
-        self.facts: list[Fact] = []
+        self.facts: list[Any] = []  # those of a range are made later
         self._tail: tuple[Fact, list[str]] | None = None
         self._raw: tuple[Pattern, Head, list[Line]] | None = None
         self._echo = 0  # continuation lines of a multi-line text that is known already and now repeated
@@ -43,7 +44,7 @@ class RecordReader:
         self._tainting = 0
         self._raw_ended: dict[Pattern, int] = {}  # where in `facts` each pattern with raw user text last seemed to end
         self._seen_fields: set[tuple[str, ...]] = set()
-        self._routine: dict[Template, requestfacts.Form | None] = {}  # of records with fields that were seen
+        self._routine: dict[Template, recordforms.RecordForm | None] = {}  # of records with fields that were seen
         self._strangers = Strangers()
         self._theirs = False  # whether the line at hand is a stranger's
         self._arrivals: dict[str, int] = {}  # the lines on which open requests were received
@@ -170,7 +171,7 @@ class RecordReader:
             return None
         return data if isinstance(data, dict) else None
 
-    def _note(self, fact: Fact) -> None:
+    def _note(self, fact: Fact | Row) -> None:
         self.facts.append(fact)
         self.source.recognised += 1
 
@@ -213,7 +214,7 @@ class RecordReader:
 
     def _say(self, line: Line, fact: Fact) -> None:
         """Remember a line that may be said often, word for word, as a server under pressure does."""
-        probe = fact.event is Event.HTTP_ACCESS and str(fact.detail["path"]).startswith(_PROBES)
+        probe = fact.event is Event.HTTP_ACCESS and str(fact.detail["path"]).startswith(lineforms.PROBES)
         if (probe or fact.event is Event.OUTPUT_UNDELIVERABLE) and not fact.tainted and line.stamp is None:
             self._said = line, fact
 
@@ -241,7 +242,16 @@ class RecordReader:
         return True
 
     def _filled(self, line: Line, head: Head, start: int) -> bool:
-        """Note the fact of a request's record that is like others; whether it is such a one."""
+        """Note a line of a form that is known; whether it is such a one."""
+        form = lineforms.form(line.body, start)
+        if form is not None:
+            groups = form.find(line, start)
+            if groups is None:
+                return False
+            fact = self._noted(form, groups, line, head)
+            if isinstance(fact, Fact):
+                self._say(line, fact)
+            return True
         known = requestlog.find(line.body, start)
         if known is None:
             return False
@@ -249,19 +259,26 @@ class RecordReader:
         if template not in self._routine:
             if template.names not in self._seen_fields:
                 return False
-            self._routine[template] = requestfacts.form(template)
-        form = self._routine[template]
-        if form is None:
+            self._routine[template] = recordforms.form(template)
+        record = self._routine[template]
+        if record is None or not record.takes(texts):
             return False
-        place = self.source.path, line.number, line.offset, line.length
-        fact = form.fill(texts, place, _stamp(line, head))
-        if fact is None:
-            return False
-        self._close_tail()
-        self._strangers.remember(line, fact)
-        self._arrival(fact.rid or "", form.event, line.number)
-        self._note(fact)
+        self._arrival(record.rid(texts), record.event, line.number)
+        self._noted(record, texts, line, head)
         return True
+
+    def _noted(self, form: Form, texts: Sequence[Any], line: Line, head: Head) -> Fact | Row:
+        """Note a line of a form, by what differs between lines of the form."""
+        self._close_tail()
+        row = Row(form, line.number, line.offset, line.length, _stamp(line, head), texts)
+        fact = self._of_row(row)
+        self._strangers.remember(line, fact)
+        self._note(fact)
+        return fact
+
+    def _of_row(self, row: Row) -> Fact | Row:
+        """What is noted of a line of a form."""
+        return row.form.fact(self.source.path, row)
 
     def _object(self, line: Line, head: Head, start: int) -> bool:
         """Note the fact of a request's record in JSON, which is read as it lies there; whether it is one."""
@@ -362,7 +379,7 @@ class RecordReader:
         return Fact(Event.UNKNOWN, path, first.number, first.offset, length, path, *stamp, tainted)
 
 
-def _stamp(line: Line, head: Head) -> requestfacts.Stamp:
+def _stamp(line: Line, head: Head) -> Stamp:
     """The rank of a record, its time, half of that time's width, and where it comes from."""
     if head.at is not None:
         half = head.resolution / 2

@@ -1,21 +1,15 @@
-"""From a record of the request log, or other JSON of SGLang, to rows of the evidence table.
-
-Most records are like others but for a few values. A `Form` is the fact that all records of a template make, ready to be
-filled in with what varies.
-"""
+"""From a record of the request log, or other JSON of SGLang, to rows of the evidence table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 from sglang_lifecycle.parsers import gateway, requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.facts import note_message
-from sglang_lifecycle.parsers.layouts import Template
 from sglang_lifecycle.parsers.requestlog import NAN, OPENING, RequestRecord, Size
 
 _SHAPES = {
@@ -26,13 +20,13 @@ _SHAPES = {
 """Where a request was ended, by the keys of its `finish_reason` in their order."""
 
 _KINDS = {str(event): event for event in Event}
-_Note = Callable[[Fact, Any], None]
+Note = Callable[[Fact, Any], None]
 
 
-def _detail(*types: type) -> Callable[[str], _Note]:
+def _detail(*types: type) -> Callable[[str], Note]:
     """Notes of values of some types under the names that they have."""
 
-    def named(name: str) -> _Note:
+    def named(name: str) -> Note:
         def note(fact: Fact, value: Any) -> None:
             if isinstance(value, types):
                 fact.detail[name] = value
@@ -42,7 +36,8 @@ def _detail(*types: type) -> Callable[[str], _Note]:
     return named
 
 
-def _sampling_params(fact: Fact, value: Any) -> None:
+def sampling_params(fact: Fact, value: Any) -> None:
+    """What the sampling parameters tell about a request, of the first of a batch."""
     sampling = value[0] if isinstance(value, list) and value else value
     if isinstance(sampling, dict):
         detail = fact.detail
@@ -57,14 +52,24 @@ def _sampling_params(fact: Fact, value: Any) -> None:
 _GRAMMARS = frozenset(requestlog.GRAMMARS)
 
 
-def _prompt(fact: Fact, value: Any) -> None:
+def prompt(fact: Fact, value: Any) -> None:
+    """What the opening of a prompt tells."""
     if isinstance(value, str):
         fact.detail["opening"] = value
-        if len(value) < OPENING - 1:  # no token is shorter than a byte; one may begin the text
-            fact.detail.setdefault("prompt_ids", len(value.encode()) + 1)
+        most = most_tokens(value)
+        if most is not None:
+            fact.detail.setdefault("prompt_ids", most)
 
 
-def _prompt_ids(fact: Fact, value: Any) -> None:
+def most_tokens(opening: Any) -> int | None:
+    """How many tokens a prompt has at most; None where the opening that is kept is not all of it."""
+    if isinstance(opening, str) and len(opening) < OPENING - 1:
+        return len(opening.encode()) + 1  # no token is shorter than a byte; one may begin the text
+    return None
+
+
+def prompt_ids(fact: Fact, value: Any) -> None:
+    """What the ids of a prompt tell."""
     if isinstance(value, Size):
         fact.detail["prompt_ids"] = int(value)
     elif value == [0]:
@@ -91,11 +96,11 @@ def _trace_header(fact: Fact, value: Any) -> None:
 
 
 _kept = _detail(bool, int)
-_OBJ: dict[str, _Note] = {
+OBJ: dict[str, Note] = {
     **{name: _kept(name) for name in ("stream", "priority", "background")},
-    "sampling_params": _sampling_params,
-    "text": _prompt,
-    "input_ids": _prompt_ids,
+    "sampling_params": sampling_params,
+    "text": prompt,
+    "input_ids": prompt_ids,
     "bootstrap_room": _room,
     "http_worker_ipc": _worker,
     "headers": _headers,
@@ -104,7 +109,8 @@ _OBJ: dict[str, _Note] = {
 """What the fields of a request tell about it."""
 
 
-def _finish_reason(fact: Fact, reason: Any) -> None:
+def finish_reason(fact: Fact, reason: Any) -> None:
+    """What a finish reason tells."""
     if not isinstance(reason, dict):
         return
     fact.finish_type = _text(reason.get("type"))
@@ -118,7 +124,7 @@ def _finish_reason(fact: Fact, reason: Any) -> None:
         fact.finish_message = fact.message_id = "nan"
 
 
-def _whole(column: str) -> _Note:
+def _whole(column: str) -> Note:
     def note(fact: Fact, value: Any) -> None:
         if isinstance(value, int) and not isinstance(value, bool):
             setattr(fact, column, value)
@@ -126,12 +132,13 @@ def _whole(column: str) -> _Note:
     return note
 
 
-def _total_retractions(fact: Fact, value: Any) -> None:
+def total_retractions(fact: Fact, value: Any) -> None:
+    """How often a request was retracted, under its older name."""
     if fact.retractions is None:  # `num_retractions` counts, where both are there
         _whole("retractions")(fact, value)
 
 
-def _seconds(column: str) -> _Note:
+def _seconds(column: str) -> Note:
     def note(fact: Fact, value: Any) -> None:
         if isinstance(value, (int, float)):
             setattr(fact, column, float(value))
@@ -140,23 +147,23 @@ def _seconds(column: str) -> _Note:
 
 
 _number = _detail(int, float)
-_TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")
-_STAMPS = ("response_sent_to_client_ts", "request_received_ts", "forward_entry_time", "dp_rank")
-_META: dict[str, _Note] = {
-    "finish_reason": _finish_reason,
-    **{name: _whole(name) for name in _TOKENS},
-    "total_retractions": _total_retractions,
+TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")
+STAMPS = ("response_sent_to_client_ts", "request_received_ts", "forward_entry_time", "dp_rank")
+META: dict[str, Note] = {
+    "finish_reason": finish_reason,
+    **{name: _whole(name) for name in TOKENS},
+    "total_retractions": total_retractions,
     "num_retractions": _whole("retractions"),
     "e2e_latency": _seconds("e2e_s"),
     "queue_time": _seconds("queue_s"),
-    **{name: _number(name) for name in _STAMPS},
+    **{name: _number(name) for name in STAMPS},
 }
 """What the fields of `meta_info` tell about a request."""
 
 
 def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:
     """The facts of a request-log record: one, or one for each rid of a batch."""
-    _begin(record, fact)
+    begin(record, fact)
     if record.timestamp:
         _own_time(record.timestamp, fact, zone)
     if record.cut:
@@ -164,13 +171,13 @@ def from_request(record: RequestRecord, fact: Fact, zone: tzinfo) -> list[Fact]:
     return _per_rid(record, fact)
 
 
-def _begin(record: RequestRecord, fact: Fact) -> None:
+def begin(record: RequestRecord, fact: Fact) -> None:
     """What a record says but for its rid and its session."""
     fact.event = _KINDS[record.event]
     fact.pattern = "reqlog.json" if record.timestamp else "reqlog.text"
     fact.tainted = fact.tainted or record.trailing
     for name, value in record.obj.items():
-        if value is not None and (note := _OBJ.get(name)) is not None:
+        if value is not None and (note := OBJ.get(name)) is not None:
             note(fact, value)
     fact.detail["fields"] = record.fields
     if record.meta is not None:
@@ -180,7 +187,7 @@ def _begin(record: RequestRecord, fact: Fact) -> None:
 
 def _outcome(meta: Mapping[str, Any], fact: Fact) -> None:
     for name, value in meta.items():
-        if (note := _META.get(name)) is not None:
+        if (note := META.get(name)) is not None:
             note(fact, value)
 
 
@@ -229,7 +236,7 @@ def _copy(fact: Fact) -> Fact:
 def _session(params: Any, record: RequestRecord, fact: Fact) -> None:
     """`session_params` (0.4.2 on), `session=(id, rid)` (0.4.0, 0.4.1), `session_id`/`session_rid` (0.3.6)."""
     if isinstance(params, dict):
-        _session_params(fact, params)
+        session_params(fact, params)
     elif isinstance(record.obj.get("session"), list) and len(record.obj["session"]) == 2:
         fact.session_id, fact.parent_rid = (_text(part) for part in record.obj["session"])
         fact.detail["session"] = True
@@ -239,7 +246,8 @@ def _session(params: Any, record: RequestRecord, fact: Fact) -> None:
         fact.detail["session"] = True
 
 
-def _session_params(fact: Fact, params: Any) -> None:
+def session_params(fact: Fact, params: Any) -> None:
+    """What `session_params` tell (0.4.2 on)."""
     if not isinstance(params, dict):
         return
     fact.session_id = _text(params.get("id"))
@@ -248,169 +256,6 @@ def _session_params(fact: Fact, params: Any) -> None:
     for name in ("replace", "offset", "drop_previous_output"):
         if isinstance(params.get(name), (bool, int)):
             fact.detail[name] = params[name]
-
-
-class Form:
-    """The fact that all records of a template make, but for its place, its time and what varies."""
-
-    def __init__(self, template: Template) -> None:
-        blank = Fact(Event.UNKNOWN, "", 0, 0, 0)
-        _begin(requestlog.settled(template), blank)
-        del blank.detail["fields"]
-        self.event, self._pattern = blank.event, blank.pattern
-        self._rest, self._detail = _rest(blank), blank.detail
-        self._rid = template.varies.index("rid")
-        places = {name: i for i, name in enumerate(template.varies) if name in _FILLS}
-        ordered = sorted(places, key=lambda name: name == "session_params")  # what it says goes before a finish reason
-        self._fills = [(places[name], _FILLS[name]) for name in ordered]
-
-    def fill(self, texts: Sequence[bytes], place: tuple[str, int, int, int], stamp: Stamp) -> Fact | None:
-        """The fact of a record in which the template has found these values; None where only the record can tell.
-
-        `place` is the fact's `source`, `line`, `offset` and `length`; `stamp` its `rank`, `at`, `at_error`, `at_from`.
-        """
-        rid = texts[self._rid]
-        if not 2 < len(rid) < _LONG or rid[0] != _QUOTE or rid.find(b"'", 1) != len(rid) - 1 or b"\\" in rid:
-            return None
-        name, detail = rid[1:-1].decode("utf-8", "replace"), self._detail.copy()
-        rest = *stamp, False, self._pattern, name, *self._rest, detail
-        fact = Fact(self.event, *place, place[0], *rest)
-        for index, fill in self._fills:
-            if fill(fact, texts[index]):
-                return None
-        return fact
-
-
-Stamp = tuple[str | None, float | None, float | None, str | None]
-_rest = attrgetter(*Fact.__slots__[Fact.__slots__.index("rid") + 1 : -1])
-_Fill = Callable[[Fact, bytes], Any]
-_QUOTE = ord("'")
-_LONG = 1000
-"""Characters from which on, as in one with an escape, a text may be of those that strangers hide lines in."""
-
-
-@lru_cache(maxsize=256)
-def form(template: Template) -> Form | None:
-    """The form of a template; None where its records say something that depends on more than one value."""
-    together = _TOGETHER.intersection(template.names)
-    settled = template.settled.get("session_params", "None")
-    return Form(template) if "rid" in template.varies and not together and settled == "None" else None
-
-
-_TOGETHER = frozenset({"session", "session_rid"})
-
-
-def _of_value(note: _Note) -> _Fill:
-    """Fills in what a note takes from a value."""
-
-    def fill(fact: Fact, text: bytes) -> bool:
-        value = _remembered(text) if len(text) < _SHORT else _value(text)
-        if value is _INVOLVED:
-            return True
-        note(fact, value)
-        return False
-
-    return fill
-
-
-def _value(text: bytes) -> Any:
-    return _INVOLVED if len(text) > _LONG or b"\\" in text else requestlog.literal(text.decode("utf-8", "replace"))
-
-
-_INVOLVED = object()
-_SHORT = 200
-_remembered = lru_cache(maxsize=4096)(_value)
-
-
-def _number_into(column: str, note: _Note) -> _Fill:
-    """Fills in what a note takes from a value that mostly is a whole number."""
-    other = _of_value(note)
-
-    def fill(fact: Fact, text: bytes) -> Any:
-        if text.isdigit() and len(text) < 19:
-            setattr(fact, column, int(text))
-            return False
-        return other(fact, text)
-
-    return fill
-
-
-def _of_fraction(note: _Note) -> _Fill:
-    """Fills in what a note takes from a value that mostly is a number with a point."""
-
-    def fill(fact: Fact, text: bytes) -> None:
-        whole, point, part = text.partition(b".")
-        plain = point and whole.isdigit() and part.isdigit() and len(text) < _SHORT
-        note(fact, float(text) if plain else requestlog.literal(text.decode("utf-8", "replace")))
-
-    return fill
-
-
-def _fill_sampling(fact: Fact, text: bytes) -> Any:
-    told, schemas = _sampling(text) if len(text) < _SHORT else _told(text)
-    fact.detail.update(told)
-    return schemas
-
-
-def _told(text: bytes) -> tuple[dict[str, Any], list[str]]:
-    """What sampling parameters tell about a request, and the grammars in them."""
-    found, schemas = requestlog.sampling(text.decode("utf-8", "replace"))
-    blank = Fact(Event.UNKNOWN, "", 0, 0, 0)
-    _sampling_params(blank, found)
-    return blank.detail, schemas
-
-
-_sampling = lru_cache(maxsize=4096)(_told)
-
-
-def _fill_text(fact: Fact, text: bytes) -> None:
-    if text[0] == _QUOTE and b" ... " not in text:
-        if len(text) > _OPENING:
-            fact.detail["opening"] = text[1:_OPENING].decode("utf-8", "replace")[: OPENING - 1]
-        else:
-            _prompt(fact, text[1:-1].decode("utf-8", "replace")[: OPENING - 1])
-    else:
-        _prompt(fact, requestlog.payload("text", text.decode("utf-8", "replace")))
-
-
-_OPENING = 4 * OPENING + 4  # bytes that hold the opening of a prompt
-
-
-def _fill_ids(fact: Fact, text: bytes) -> None:
-    _prompt_ids(fact, requestlog.payload("input_ids", text.decode("utf-8", "replace")))
-
-
-def _fill_session(fact: Fact, text: bytes) -> Any:
-    if text.startswith(b"["):
-        return True
-    return _of_session(fact, text)
-
-
-_of_session = _of_value(_session_params)
-
-
-def _fill_output(fact: Fact, text: bytes) -> None:
-    if text.strip() not in _EMPTY:
-        fact.detail["has_output"] = True
-
-
-_EMPTY = frozenset(text.encode() for text in requestlog.EMPTY)
-_COUNTS = {**{name: name for name in _TOKENS}, "num_retractions": "retractions"}
-_FRACTIONS = ("e2e_latency", "queue_time", *_STAMPS)
-_FILLS: dict[str, _Fill] = {
-    **dict.fromkeys(requestlog.STRANGERS, _of_value(lambda _fact, _value: None)),
-    **{name: _of_value(note) for name, note in _OBJ.items()},
-    "meta.finish_reason": _of_value(_finish_reason),
-    "meta.total_retractions": _of_value(_total_retractions),
-    **{f"meta.{name}": _number_into(column, _META[name]) for name, column in _COUNTS.items()},
-    **{f"meta.{name}": _of_fraction(_META[name]) for name in _FRACTIONS},
-    "sampling_params": _fill_sampling,
-    "session_params": _fill_session,
-    "text": _fill_text,
-    "input_ids": _fill_ids,
-    **dict.fromkeys(requestlog.OUTPUTS, _fill_output),
-}
-"""How a value that varies is filled in, from its text; what comes back tells whether it takes the whole record."""
 
 
 def from_json(data: dict[str, Any], fact: Fact, zone: tzinfo) -> Fact | None:

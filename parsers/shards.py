@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from sglang_lifecycle.parsers.forms import packed, unpacked
 from sglang_lifecycle.parsers.inputs import expand
 from sglang_lifecycle.parsers.log import reader
 from sglang_lifecycle.parsers.prefix import zone
-from sglang_lifecycle.parsers.ranges import Place, Range, packed, read_range, unpacked
+from sglang_lifecycle.parsers.ranges import Place, Range, read_range
 from sglang_lifecycle.parsers.replacing import replacing
 from sglang_lifecycle.parsers.streams import Log
 
@@ -87,7 +88,7 @@ def _save(part: Range, target: Path) -> None:
     from sglang_lifecycle.parsers import table
 
     rest = {name: list(v) if isinstance(v, frozenset) else v for name, v in asdict(part).items() if name != "facts"}
-    rows = table.frame(list(unpacked(part.facts, "", 0)))
+    rows = table.frame(unpacked(part.facts, "", 0))
     with replacing(target) as temporary:
         rows.cast({"event": pl.String, "at_from": pl.String}).write_parquet(
             temporary, compression="zstd", metadata={"lifecycle.range": orjson.dumps(rest).decode()}

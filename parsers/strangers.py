@@ -14,6 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 
 from sglang_lifecycle.parsers.evidence import Fact
+from sglang_lifecycle.parsers.forms import Row
 from sglang_lifecycle.parsers.lines import Line
 
 _SHORTEST = 8  # characters: nothing shorter can imitate a record
@@ -35,7 +36,7 @@ class Strangers:
         self._window = ""  # the newest lines, kept while gaps are known
         self._after: str | None = None  # inside a gap: the words that end it
         self._hidden = 0
-        self._recent: deque[tuple[Line, Fact]] = deque(maxlen=_RECENT)
+        self._recent: deque[tuple[Line, Fact | Row]] = deque(maxlen=_RECENT)
 
     @property
     def known(self) -> bool:
@@ -60,7 +61,7 @@ class Strangers:
             return False
         return line in self._lines or any(line.startswith(text) for text in self._beginnings.get(line[:_SHORTEST], ()))
 
-    def remember(self, line: Line, fact: Fact) -> None:
+    def remember(self, line: Line, fact: Fact | Row) -> None:
         """Keep the line of a fact for a while."""
         self._recent.append((line, fact))
 

@@ -1,0 +1,151 @@
+"""Lines of a known form: what is the same in all of them is known once, what differs is told as columns.
+
+A `Row` is a fact that is not made yet. Rows of one form become `Columns`, and these facts, many at a time.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from operator import attrgetter
+from typing import Any, Protocol
+
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+Stamp = tuple[str | None, float | None, float | None, str | None]
+"""A fact's `rank`, `at`, `at_error` and `at_from`."""
+
+_EVENTS = list(Event)
+_NUMBERS = {event: number for number, event in enumerate(_EVENTS)}
+_PLACED = ("line", "offset", "length")
+_STAMPED = ("rank", "at", "at_error", "at_from")
+_REST = Fact.__slots__[Fact.__slots__.index("tainted") : -1]
+_FIELDS = (*_PLACED, *_STAMPED, *_REST, "detail")
+_BLANK = {name: getattr(Fact(Event.UNKNOWN, "", 0, 0, 0), name) for name in _REST}
+_values = attrgetter(*_FIELDS)
+
+
+@dataclass(slots=True)
+class Columns:
+    """What facts of one form say, but for their places and stamps.
+
+    `shared` and `detail` are what all have in common; `columns` and `details` have a value for each fact, under the
+    names of columns and of keys of the detail, the latter None where a fact lacks the key. `told` has more of details.
+    """
+
+    event: Event
+    shared: dict[str, Any] = field(default_factory=dict)
+    detail: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    details: dict[str, list[Any]] = field(default_factory=dict)
+    told: list[list[dict[str, Any]]] = field(default_factory=list)
+
+
+class Form(Protocol):
+    """What lines of a form have in common."""
+
+    event: Event
+
+    def plain(self, texts: Sequence[Any]) -> bool:
+        """Whether a row with these texts can be told together with others."""
+
+    def fact(self, source: str, row: Row) -> Fact:
+        """The fact of a row."""
+
+    def columns(self, texts: Sequence[Sequence[Any]]) -> Columns:
+        """What rows with these texts say, all of them plain."""
+
+
+class Row:
+    """A line of a form: its place, its stamp, and the texts that differ between lines of the form."""
+
+    __slots__ = ("form", "length", "line", "offset", "stamp", "tainted", "texts")
+
+    def __init__(self, form: Form, line: int, offset: int, length: int, stamp: Stamp, texts: Sequence[Any]) -> None:
+        self.form, self.line, self.offset, self.length = form, line, offset, length
+        self.stamp, self.texts, self.tainted = stamp, texts, False
+
+
+def packed(facts: Sequence[Fact | Row]) -> bytes:
+    """Facts, made or not, as they are carried from one process to another."""
+    alone: list[tuple[int, Fact]] = []
+    rows: dict[Form, list[int]] = {}
+    for place, each in enumerate(facts):
+        if isinstance(each, Fact):
+            alone.append((place, each))
+        elif each.tainted:
+            alone.append((place, _tainted(each)))
+        else:
+            rows.setdefault(each.form, []).append(place)
+    blocks = []
+    for form, places in rows.items():
+        found: list[Any] = [facts[place] for place in places]
+        columns = form.columns([row.texts for row in found])
+        blocks.append((places, *zip(*map(_row, found), strict=True), *_parts(columns)))
+    places_, ones = zip(*alone, strict=True) if alone else ((), ())
+    values = list(zip(*map(_values, ones), strict=True))
+    return marshal.dumps((len(facts), places_, [_NUMBERS[fact.event] for fact in ones], values, blocks))
+
+
+def _tainted(row: Row) -> Fact:
+    fact = row.form.fact("", row)
+    fact.tainted = True
+    return fact
+
+
+_row = attrgetter(*_PLACED, "stamp")
+
+
+def _parts(columns: Columns) -> tuple[Any, ...]:
+    number = _NUMBERS[columns.event]
+    return number, columns.shared, columns.detail, columns.columns, columns.details, columns.told
+
+
+def unpacked(data: bytes, source: str, line: int) -> list[Fact]:
+    """The facts that were packed, now of a source, after so many of its lines."""
+    size, places, numbers, values, blocks = marshal.loads(data)
+    facts: list[Any] = [None] * size
+    if values:
+        lines, *columns = values
+        shifted, named = [before + line for before in lines], repeat(source)
+        events = map(_EVENTS.__getitem__, numbers)
+        for place, fact in zip(
+            places, map(Fact, events, named, shifted, *columns[:2], named, *columns[2:]), strict=True
+        ):
+            facts[place] = fact
+    for places, lines, *block in blocks:
+        shifted = [before + line for before in lines]
+        for place, fact in zip(places, _made(source, shifted, *block), strict=True):
+            facts[place] = fact
+    return facts
+
+
+def _made(
+    source: str,
+    lines: list[int],
+    offsets: Sequence[int],
+    lengths: Sequence[int],
+    stamps: Sequence[Stamp],
+    number: int,
+    shared: dict[str, Any],
+    detail: dict[str, Any],
+    columns: dict[str, list[Any]],
+    details: dict[str, list[Any]],
+    told: list[list[dict[str, Any]]],
+) -> Iterator[Fact]:
+    """The facts of columns."""
+    every = [detail.copy() for _ in lines]
+    for key, values in details.items():
+        for one, value in zip(every, values, strict=True):
+            if value is not None:
+                one[key] = value
+    for more in told:
+        for one, items in zip(every, more, strict=True):
+            one.update(items)
+    same = {**_BLANK, **shared}
+    rest = [columns.get(name) or repeat(same[name]) for name in _REST]
+    named = repeat(source)
+    stamped = zip(*stamps, strict=True)
+    return map(Fact, repeat(_EVENTS[number]), named, lines, offsets, lengths, named, *stamped, *rest, every)

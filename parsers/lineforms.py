@@ -1,0 +1,77 @@
+"""The forms of the messages that fill a log besides the request log: answers and batches.
+
+A message is told by its first bytes; what it is then has to be all of it, and nothing that another pattern could be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from sglang_lifecycle.parsers import facts
+from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.forms import Columns, Row
+from sglang_lifecycle.parsers.lines import Line
+from sglang_lifecycle.parsers.patterns import Pattern, table
+from sglang_lifecycle.parsers.prefix import LEVEL
+
+_KEY = 8
+_IDS = {b"INFO:   ": "http.access", b"Prefill ": "batch.prefill", b"Decode b": "batch.decode"}
+"""Patterns whose groups say one thing each, by how most of their messages begin."""
+
+
+PROBES = ("/health", "/metrics", "/ping", "/get_", "/v1/models", "/model_info", "/server_info")
+"""How the paths begin that clients ask for again and again."""
+
+
+class LineForm:
+    """The form of a pattern's messages, with uvicorn's level before them; a peer is an address there."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.event, self._pattern = pattern.event, pattern
+        start = rf"{LEVEL}(?=\d)" if pattern.event is Event.HTTP_ACCESS else ""  # no other message begins with a digit
+        self._match = re.compile(start + pattern.regex, re.DOTALL).fullmatch
+        self._takes = facts.takes(pattern)
+        self._path = pattern.compiled.groupindex.get("path")
+
+    def find(self, line: Line, start: int) -> Sequence[Any] | None:
+        """What the groups of the message hold that begins at `start`; None where it may be another."""
+        body = line.body
+        if not body.isascii() or b"\x1b" in body:
+            return None
+        found = self._match(line.text, start)
+        return found.groups() if found is not None else None
+
+    def plain(self, texts: Sequence[Any]) -> bool:
+        """Whether a message can be told together with others; one that may be repeated word for word is counted."""
+        return self._path is None or not texts[self._path - 1].startswith(PROBES)
+
+    def fact(self, source: str, row: Row) -> Fact:
+        """The fact of a message."""
+        fact = Fact(self.event, source, row.line, row.offset, row.length, source, *row.stamp)
+        return facts.from_pattern(self._pattern, (None, *row.texts), fact)
+
+    def columns(self, texts: Sequence[Sequence[Any]]) -> Columns:
+        """What messages say."""
+        columns = Columns(self.event, {"pattern": self._pattern.id}, dict(self._pattern.detail))
+        groups = list(zip(*texts, strict=True))
+        for group, name, of in self._takes:
+            values = [of(text) if text is not None else None for text in groups[group - 1]]
+            told = columns.columns if name in facts.SLOTS else columns.details
+            if name in told:  # the later one counts, where it says something
+                values = [old if new is None else new for old, new in zip(told[name], values, strict=True)]
+            told[name] = values
+        return columns
+
+
+def form(body: bytes, start: int) -> LineForm | None:
+    """The form that a message may have, by its first bytes."""
+    return _forms().get(body[start : start + _KEY])
+
+
+@cache
+def _forms() -> dict[bytes, LineForm]:
+    patterns = {pattern.id: pattern for pattern in table().lines}
+    return {key: LineForm(patterns[name]) for key, name in _IDS.items()}
