@@ -42,10 +42,17 @@ class Attempt:
     refused_twin: bool = False
     """There was no `Receive`: the API server refused it because the rid was in flight."""
     leaving_openai: bool = False
+    _by_event: dict[Event, list[Fact]] = field(default_factory=dict)
+    _sorted: int = 0  # so many of its facts are known by their kinds
 
     def of(self, *events: Event) -> list[Fact]:
-        """Its facts of some kinds."""
-        return [f for f in self.facts if f.event in events]
+        """Its facts of some kinds, in their order."""
+        if self._sorted < len(self.facts):
+            for fact in self.facts[self._sorted :]:
+                self._by_event.setdefault(fact.event, []).append(fact)
+            self._sorted = len(self.facts)
+        found = [self._by_event[event] for event in events if event in self._by_event]
+        return list(found[0]) if len(found) == 1 else [f for f in self.facts if f.event in events] if found else []
 
     @property
     def peer(self) -> str | None:

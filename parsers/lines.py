@@ -92,13 +92,13 @@ class Forward:
     """The lines of a file in their order, split at newlines only: SGLang's JSON keeps U+2028 and U+0085 as they are.
 
     `lines` and `bytes` count what was read so far, from those of the files before it; `cut` counts the bytes that were
-    left out of endless lines. Lines that begin at `end` or later are not read. A line that is the one before again is
-    not given where `again`, called with its number and its offset, has taken it.
+    left out of endless lines. Lines that begin at `end` or later are not read. Lines that are the one before again are
+    not given where `again`, called with how many they are and the last one's number and offset, has taken them.
     """
 
     def __init__(self, file: BinaryIO | Whole, lines: int = 0, bytes: int = 0, end: int | None = None) -> None:
         self.lines, self.bytes, self.cut = lines, bytes, 0
-        self.again: Callable[[int, int], bool] | None = None
+        self.again: Callable[[int, int, int], bool] | None = None
         self._file, self._end = file, _FAR if end is None else end
 
     def __iter__(self) -> Iterator[Line]:
@@ -110,16 +110,23 @@ class Forward:
             raw = raw[len(_BOM) :] or readline(CAP)
         before = b""
         while raw:
+            if raw == before and self.again is not None:
+                first, place, number = self.lines + 1, self.bytes, 0
+                while raw == before:
+                    number += 1
+                    self.bytes += len(raw)
+                    raw = readline(CAP) if self.bytes < self._end else b""
+                self.lines += number
+                if not self.again(number, self.lines, self.bytes - len(before)):
+                    yield from (Line(first + i, place + i * len(before), before) for i in range(number))
+                continue
             self.lines += 1
-            if raw == before and self.again is not None and self.again(self.lines, self.bytes):
-                self.bytes += len(raw)
-            else:
-                line = Line(self.lines, self.bytes, raw)
-                if len(raw) >= CAP - len(_BOM) and not raw.endswith(b"\n"):
-                    self._skip(line)
-                self.bytes += line.length
-                yield line
-                before = raw
+            line = Line(self.lines, self.bytes, raw)
+            if len(raw) >= CAP - len(_BOM) and not raw.endswith(b"\n"):
+                self._skip(line)
+            self.bytes += line.length
+            yield line
+            before = raw
             raw = readline(CAP) if self.bytes < self._end else b""
 
     def _skip(self, line: Line) -> None:

@@ -82,8 +82,8 @@ class Records(Protocol):
     def turn(self) -> None:
         """The next line is of another file."""
 
-    def again(self, number: int, offset: int) -> bool:
-        """The line before, word for word, stands here as well: whether that is all there is to it."""
+    def again(self, times: int, number: int, offset: int) -> bool:
+        """The line before, word for word, follows so often: whether that is all there is to it."""
 
     def finish(self) -> list[Fact]:
         """The facts, once all lines were taken."""
@@ -114,8 +114,8 @@ class Outside:
         self._inner.turn()
 
     @property
-    def again(self) -> Callable[[int, int], bool]:
-        """Takes the line before again, as what it is handed on to does."""
+    def again(self) -> Callable[[int, int, int], bool]:
+        """Takes repetitions of the line before, as what it is handed on to does."""
         return self._inner.again
 
     def finish(self) -> list[Fact]:

@@ -53,7 +53,7 @@ class RecordReader:
     def feed(self, line: Line) -> None:
         """Take the next physical line."""
         if self._said is not None:
-            if line.stamp is None and line.body == self._said[0].body and self.again(line.number, line.offset):
+            if line.stamp is None and line.body == self._said[0].body and self.again(1, line.number, line.offset):
                 return
             self._said = None
         self._theirs = self._strangers.wrote(line)
@@ -218,14 +218,14 @@ class RecordReader:
         if (probe or fact.event is Event.OUTPUT_UNDELIVERABLE) and not fact.tainted and line.stamp is None:
             self._said = line, fact
 
-    def again(self, number: int, offset: int) -> bool:
-        """Count a line that repeats the one before, which is at a place; whether it can be just counted."""
+    def again(self, times: int, number: int, offset: int) -> bool:
+        """Count lines that repeat the one before, the last of them at a place; whether they can be just counted."""
         if self._said is None or self._raw is not None or self._echo or self._tainting or self._strangers.known:
             return False
         detail = self._said[1].detail
-        detail["again"] = detail.get("again", 0) + 1
+        detail["again"] = detail.get("again", 0) + times
         detail["last_line"], detail["last_offset"] = number, offset
-        self.source.recognised += 1
+        self.source.recognised += times
         return True
 
     def _usual(self, line: Line) -> bool:
