@@ -153,6 +153,8 @@ class _Collector:
         openai: tuple[int, Fact] | None = None
         dumped: list[tuple[int, Fact]] = []
         for order, fact in self.life.placed():
+            if fact.event in _NAMELESS:
+                continue
             if fact.event is Event.REQUEST_RECEIVED_OPENAI:
                 openai = (order, fact)
             elif fact.event is Event.REQUEST_RECEIVED and fact.rid is not None and not fact.tainted:
@@ -174,8 +176,8 @@ class _Collector:
         if dumped:
             self._dumped(dumped)
         for attempt in self.found:
-            exported = attempt.of(Event.METRICS_EXPORTED)
-            if attempt.finish is None and exported and exported[-1].finish_type is not None:
+            exported = attempt.of(Event.METRICS_EXPORTED) if attempt.finish is None else None
+            if exported and exported[-1].finish_type is not None:
                 attempt.finish, attempt.finish_order = exported[-1], self.life.facts.index(exported[-1])
         return iter(self.found)
 
@@ -201,7 +203,7 @@ class _Collector:
         assert fact.rid is not None
         attempt = self.newest.get(fact.rid)
         if attempt is None or attempt.finish is not None or attempt.refused_twin:
-            attempt = self._open(fact.rid) or self._begin(fact.rid, order)
+            attempt = (self._open(fact.rid) if attempt is not None else None) or self._begin(fact.rid, order)
         attempt.finish, attempt.finish_order = fact, order
 
     def _open(self, rid: str) -> Attempt | None:
@@ -242,6 +244,9 @@ class _Collector:
             attempt = self._begin(rid, order)
         (attempt.forged if fact.tainted else attempt.facts).extend([fact] * times(fact))
 
+
+_NAMELESS = frozenset({Event.HTTP_ACCESS, Event.BATCH_PREFILL, Event.BATCH_DECODE})
+"""Routine that names no request."""
 
 _CREATED_WITHIN = 2.0  # seconds from an API server's taking a request in to its `Receive`
 _OPENAI_GAP = 6  # facts between the OpenAI body and the request made of it

@@ -161,7 +161,7 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
     found = [Life(server, 1)]
     served = died = False
     for fact in facts:
-        if not fact.tainted:
+        if not fact.tainted and (not served or fact.event in _TURNS):
             starts = fact.event is Event.SERVER_ARGS and fact.pattern == "server.args"
             if (starts and (served or died)) or (fact.event is Event.SERVER_READY and died):
                 found[-1].restarted = True
@@ -169,5 +169,11 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
                 served = died = False
             served = served or fact.event in (Event.SERVER_READY, Event.REQUEST_FINISHED, Event.REQUEST_RECEIVED)
             died = died or fact.event in DEATHS
-        found[-1].told += (fact, *_last(fact))
+        found[-1].told.append(fact)
+        if "again" in fact.detail:
+            found[-1].told += _last(fact)
     return found
+
+
+_TURNS = DEATHS | {Event.SERVER_ARGS, Event.SERVER_READY}
+"""What ends a life or begins one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sglang_lifecycle.analyzers.attempts import Attempt
@@ -95,24 +96,28 @@ class _Matcher:
         self.left = Responses()
 
     def run(self) -> Responses:
+        takes: dict[Event, Callable[[int, Fact], None]] = {
+            Event.REQUEST_RECEIVED: self._receive,
+            Event.REQUEST_FINISHED: self._finish,
+            Event.CLIENT_DISCONNECTED: self._disconnected,
+            Event.REQUEST_ERROR: self._error,
+            Event.HTTP_EXCEPTION: self._exception,
+            Event.HTTP_ACCESS: self._response,
+        }
         for order, fact in self.life.placed():
-            if fact.tainted and not fact.detail.get("raw"):
-                continue
-            if fact.event is Event.REQUEST_RECEIVED:
-                self._receive(order, fact)
-            elif fact.event is Event.REQUEST_FINISHED:
-                attempt = self.at_finish.get(id(fact))
-                if attempt is not None and not attempt.stream:
-                    self.answered.add(order, attempt)
-            elif fact.event is Event.CLIENT_DISCONNECTED and id(fact) in self.gone:
-                self._expect(order, self.gone[id(fact)])
-            elif fact.event is Event.REQUEST_ERROR and fact.rid is None:
-                self._error(order, fact)
-            elif fact.event is Event.HTTP_EXCEPTION:
-                self._exception(fact)
-            elif fact.event is Event.HTTP_ACCESS and is_generation(fact):
-                self._response(order, fact)
+            take = takes.get(fact.event)
+            if take is not None and (not fact.tainted or fact.detail.get("raw")):
+                take(order, fact)
         return self.left
+
+    def _finish(self, order: int, fact: Fact) -> None:
+        attempt = self.at_finish.get(id(fact))
+        if attempt is not None and not attempt.stream:
+            self.answered.add(order, attempt)
+
+    def _disconnected(self, order: int, fact: Fact) -> None:
+        if id(fact) in self.gone:
+            self._expect(order, self.gone[id(fact)])
 
     def _receive(self, order: int, fact: Fact) -> None:
         attempt = self.at_receive.get(id(fact))
@@ -134,6 +139,8 @@ class _Matcher:
         return None
 
     def _error(self, order: int, fact: Fact) -> None:
+        if fact.rid is not None:
+            return
         text = fact.finish_message or ""
         for attempt in self.answered.since(order - _ECHO_WINDOW):
             message = attempt.finish.finish_message if attempt.finish is not None else None
@@ -159,12 +166,14 @@ class _Matcher:
         if not attempt.stream:
             self.refused.append((order, attempt))
 
-    def _exception(self, fact: Fact) -> None:
+    def _exception(self, _order: int, fact: Fact) -> None:
         attempt = self._newest_silent(fact)
         if attempt is not None and "exception" in fact.detail:
             attempt.errors.append(fact)
 
     def _response(self, order: int, fact: Fact) -> None:
+        if not is_generation(fact):
+            return
         status = int(fact.detail["http_status"])
         while self.refused and order - self.refused[0][0] > _STATUS_WINDOW:
             self.refused.popleft()

@@ -177,6 +177,11 @@ class Scene:
         return sorted(both, key=lambda a: a.order)
 
     @cached_property
+    def _arriving(self) -> list[int]:
+        """The places at which the attempts of `_ending` arrived, in order."""
+        return [a.order for a in self._ending]
+
+    @cached_property
     def _silent(self) -> list[Attempt]:
         """Attempts that were received and have no `Finish`, in the order of their arrival."""
         return sorted((a for a in self.attempts if a.received is not None and a.finish is None), key=lambda a: a.order)
@@ -189,7 +194,7 @@ class Scene:
         arrived = 0
         for start in range(0, len(self.life.facts) + 1, _BLOCK):
             first = arrived
-            arrived = bisect.bisect_left(self._ending, start, lo=first, key=lambda a: a.order)
+            arrived = bisect.bisect_left(self._arriving, start, lo=first)
             flying = [a for a in (*flying, *self._ending[first:arrived]) if (a.finish_order or 0) > start]
             found.append((arrived, flying))
         return found
@@ -213,7 +218,7 @@ class Scene:
 
     def known_alive(self, order: int) -> int:
         """How many attempts that do finish were between `Receive` and `Finish` at a place."""
-        arrived = bisect.bisect_left(self._ending, order, key=lambda a: a.order)
+        arrived = bisect.bisect_left(self._arriving, order)
         return arrived - bisect.bisect_right(self._ends, order)
 
     def open_at(self, order: int) -> list[Attempt]:

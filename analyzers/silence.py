@@ -38,16 +38,24 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
     index = bisect.bisect_right(scene.batch_orders, attempt.order) + 1
     if index >= len(scene.batch_orders):
         return None
-    return next((fact for at in range(index, len(scene.batches)) if (fact := _accounted(scene, at)) is not None), None)
+    return _first_accounted(scene, index)
 
 
-def _accounted(scene: Scene, index: int) -> Fact | None:
-    """A batch line, by its place among them, if its requests are all known to finish later."""
-    known: dict[int, Fact | None] = scene.memo.setdefault(_accounted, {})
-    if index not in known:
-        order, fact = scene.batches[index]
-        known[index] = fact if index > 0 and _all_finish(scene, scene.batch_orders[index - 1], order, fact) else None
-    return known[index]
+def _first_accounted(scene: Scene, index: int) -> Fact | None:
+    """The first batch line, from a place among them on, whose requests are all known to finish later."""
+    known: dict[int, Fact | None] = scene.memo.setdefault(_first_accounted, {})
+    found, at = None, index
+    while at < len(scene.batches):
+        if at in known:
+            found = known[at]
+            break
+        order, fact = scene.batches[at]
+        if at > 0 and _all_finish(scene, scene.batch_orders[at - 1], order, fact):
+            found = known[at] = fact
+            break
+        at += 1
+    known.update(dict.fromkeys(range(index, at), found))  # many requests without an end ask for what comes next
+    return found
 
 
 def _all_finish(scene: Scene, previous: int, order: int, fact: Fact) -> bool:

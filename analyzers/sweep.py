@@ -73,14 +73,21 @@ class Sweep:
 
     def take(self, facts: Iterable[Fact]) -> None:
         """Take the next facts; their times have to be settled."""
+        held, limit = self._facts, self._limit
         for fact in facts:
-            self._facts.append(fact)
-            if fact.event in _USES and fact.rid in self._settled:
+            held.append(fact)
+            if fact.event in _USES:
                 self._settled.discard(fact.rid or "")
-            if fact.event is Event.REQUEST_RECEIVED:
-                self._left.discard(fact.rid or "")
-            if len(self._facts) >= self._stayed + max(FACTS, self._stayed):  # what stays is looked at each time
-                self._judge(len(self._facts) - CONTEXT)
+                if fact.event is Event.REQUEST_RECEIVED:
+                    self._left.discard(fact.rid or "")
+            if len(held) >= limit:
+                self._judge(len(held) - CONTEXT)
+                held, limit = self._facts, self._limit
+
+    @property
+    def _limit(self) -> int:
+        """So many facts are held at most: what stays is looked at each time."""
+        return self._stayed + max(FACTS, self._stayed)
 
     def finish(self) -> list[ServerEvent]:
         """The log has ended: the rest of the rows is given. Returns what happened to the server."""
