@@ -1,7 +1,7 @@
-"""Fuzzes the reader of request-log records, from recorded ones on; takes options of libFuzzer: -max_total_time=20.
+"""Fuzzes the reader of records that fill a log, from recorded ones on; takes options of libFuzzer: -max_total_time=20.
 
-What a record holds is text or plain values and can be written as JSON; what a line says is the same whether a template
-that earlier records left behind fits it or it is scanned.
+What a record holds is text or plain values and can be written as JSON; what a line says is the same whether it is of a
+known form or read as any other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC
 import atheris
 
 with atheris.instrument_imports(include=["sglang_lifecycle"]):
-    from sglang_lifecycle.parsers import log, requestlog
+    from sglang_lifecycle.parsers import lineforms, log, requestlog
 
 import orjson
 from seeds import FIXTURES, fuzz
@@ -27,16 +27,17 @@ def check(data: bytes) -> None:
     record = requestlog.read(data.decode("utf-8", "replace"))
     line = b"[2026-10-30 01:05:00] " + data.replace(b"\n", b" ")
     facts = _facts(line)
-    find, requestlog.find = requestlog.find, _nothing
+    known = requestlog.find, lineforms.form
+    requestlog.find = lineforms.form = _nothing
     assert facts == _facts(line), (facts, _facts(line))
-    requestlog.find = find
+    requestlog.find, lineforms.form = known
     if record is not None:
         assert all(isinstance(text, str) for text in record.strangers())
         orjson.dumps([record.obj, record.meta, record.fields], option=orjson.OPT_NON_STR_KEYS)
 
 
 def _nothing(_line: bytes, _start: int) -> None:
-    """No template fits."""
+    """No form is known."""
 
 
 def _facts(line: bytes) -> list[str]:
@@ -53,7 +54,7 @@ def _facts(line: bytes) -> list[str]:
 def messages() -> list[bytes]:
     """One recorded message of each length up to a screenful."""
     found: dict[int, bytes] = {}
-    heads = [head.encode() for head in requestlog.REQUEST_HEADS]
+    heads = [head.encode() for head in (*requestlog.REQUEST_HEADS, "INFO:     ", "Prefill batch", "Decode batch")]
     for path in FIXTURES.rglob("*.log"):
         for line in path.read_bytes().splitlines():
             at = next((at for head in heads if (at := line.find(head)) >= 0), None)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC
 from functools import cache
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglang_lifecycle.parsers import literals, log, requestlog
-from sglang_lifecycle.parsers.evidence import Source
+from sglang_lifecycle.parsers import clock, lineforms, literals, log, ranges, requestlog
+from sglang_lifecycle.parsers.evidence import Fact, Source
+from sglang_lifecycle.parsers.forms import unpacked
 from sglang_lifecycle.parsers.layouts import Templates, scan
-from sglang_lifecycle.parsers.lines import Line
+from sglang_lifecycle.parsers.lines import Forward
 from sglang_lifecycle.parsers.prefix import Prefix
 
 ROOT = Path(__file__).parents[2] / "fixtures"
@@ -109,21 +113,35 @@ FIELDS = st.sampled_from([*DAMAGED, "input_ids=[3, 4]", "input_ids=None", "text=
 PREFIX = "[2026-10-30 01:05:00 TP0] "
 
 
-def read(lines: list[bytes]) -> list[str]:
+def told(facts: Sequence[Fact]) -> list[str]:
     """Facts as text, since NaN is not itself; in which order details were found makes no difference."""
+    return [repr(replace(fact, detail=dict(sorted(fact.detail.items())))) for fact in facts]
+
+
+def read(lines: list[bytes]) -> list[str]:
     reader = log.reader(Source("log"), UTC)
-    for number, line in enumerate(lines, 1):
-        reader.feed(Line(number, 0, line))
-    return [repr(replace(fact, detail=dict(sorted(fact.detail.items())))) for fact in reader.finish()]
+    for line in Forward(BytesIO(b"".join(lines))):
+        reader.feed(line)
+    return told(reader.finish())
+
+
+def carried(lines: list[bytes], folder: Path) -> list[str]:
+    """What a range tells that holds them all, after it went from one process to another."""
+    path = folder / "range.log"
+    path.write_bytes(b"".join(lines))
+    facts = unpacked(ranges.read_range(ranges.Place(path, 0, path.stat().st_size, 0), UTC).facts, "log", 0)
+    clock.settle(facts)
+    return told(facts)
 
 
 def alike(lines: list[bytes]) -> bool:
-    """Whether lines say the same when each record is scanned."""
-    with pytest.MonkeyPatch.context() as patch:
+    """Whether lines say the same when each record is scanned, and when they make up a range."""
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as own:
         patch.setattr(requestlog, "_templates", Templates(requestlog._templates.wanted))
-        together = read(lines)
+        together, range_ = read(lines), carried(lines, Path(own))
         patch.setattr(requestlog, "find", lambda _line, _start: None)
-        return together == read(lines)
+        patch.setattr(lineforms, "form", lambda _line, _start: None)
+        return together == range_ == read(lines)
 
 
 @given(st.lists(st.tuples(FIELDS, st.sampled_from(ENDS)), min_size=2, max_size=8))
@@ -201,3 +219,35 @@ def test_records_of_all_kinds_of_values_read_alike_after_others(
             line += f"'meta_info': {{{info}}}}}"
         lines.append(f"{PREFIX}{line}\n".encode())
     assert alike([*lines, *lines])
+
+
+def often(usual: str, *others: str) -> st.SearchStrategy[str]:
+    """The usual text about as often as all others together."""
+    return st.one_of(st.just(usual), st.sampled_from(others))
+
+
+ANSWERS = st.builds(
+    '{}{} - "POST {} HTTP/1.1" {}{}'.format,
+    often("INFO:     ", "INFO:\t   ", "ERROR:   ", ""),
+    often("127.0.0.1:53660", "::1:53660", "Receive", "٣:1", "[fe80::1]:5"),
+    often("/generate", "/health", "/v1/chat/completions?x=1", "/get_load x", "/gene\x1b[0mrate", "/ü"),
+    often("200", "499", "2000"),
+    often(" OK", "", " I'm a teapot", " OK \x1b[0m", ", self.rid='a'"),
+)
+NUMBERS = often("7", "0", "12345678901234567890", "-1", "1.5", "٣")
+BATCHES = st.builds(
+    "{}{} #new-seq: {}, #new-token: {}, #running-req: {}, #queue-req: {},{}".format,
+    often("Prefill batch", "Decode batch"),
+    often(".", ",", " [7],", ""),
+    *([NUMBERS] * 4),
+    often("", " #running-req: 9", " token usage: 0.5", ", self.rid='a'"),
+)
+DECODES = st.builds("Decode batch. #running-req: {}, #token: 5, #queue-req: {}".format, NUMBERS, NUMBERS)
+STARTS = often(PREFIX, "", "[2026-10-30 01:05:00.123] ", "[2026-10-30 01:05:01]")
+
+
+@pytest.mark.parametrize("messages", [ANSWERS, BATCHES, DECODES], ids=["answers", "batches", "decodes"])
+@given(data=st.data())
+def test_messages_read_alike_whether_their_form_is_known(data: st.DataObject, messages: st.SearchStrategy[str]) -> None:
+    rows = data.draw(st.lists(st.tuples(STARTS, messages), min_size=4, max_size=16))
+    assert alike([f"{start}{message}\n".encode() for start, message in rows])
