@@ -12,7 +12,7 @@ from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.config import check_thresholds
 from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, UsageError
 from sglang_lifecycle.cli.formats import Format, encode
-from sglang_lifecycle.cli.inputs import Request, complain, quoted, request, status
+from sglang_lifecycle.cli.inputs import Request, quoted, request, status
 from sglang_lifecycle.cli.interrupted import LIMIT
 from sglang_lifecycle.cli.options import (
     Cluster,
@@ -30,10 +30,9 @@ from sglang_lifecycle.cli.options import (
     WaitingTimeout,
     Zone,
 )
-from sglang_lifecycle.cli.output import PLAIN_WIDTH, discard_stdout, progress, render, save, show, write_bytes
+from sglang_lifecycle.cli.output import PLAIN_WIDTH, discard_stdout, render, save, show, write_bytes
 from sglang_lifecycle.cli.text import count
 from sglang_lifecycle.cli.times import Clock
-from sglang_lifecycle.cli.workers import size, workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,8 +85,6 @@ def command(
     return status(evidence)
 
 
-_SWEPT = 192 << 20
-"""Bytes of a log from which on it is audited without being held."""
 _INTERRUPTED_ONLY = (Format.TABLE, Format.MARKDOWN, Format.HTML, Format.OPENMETRICS)
 
 
@@ -104,27 +101,19 @@ def _whole(question: Request, cluster: str | None) -> tuple[Audit, Evidence]:
 
 def _swept(question: Request, cluster: str | None, everything: bool) -> tuple[Audit, Evidence] | None:
     """The audit of one very large log, in bounded memory; None where there is no such log, or it has to be held."""
-    if size(question.paths) < _SWEPT or not question.absolute:
+    if not question.very_large or not question.absolute:
         return None
     from sglang_lifecycle.analyzers import sweep
-    from sglang_lifecycle.parsers import envelopes, log
 
-    envelopes.tell(question.envelopes)
     window = question.window()
-    with workers(question.paths, cluster) as pool, progress("reading") as report:
-        if pool is None:
-            return None
-        found = sweep.audit(
-            lambda take: log.stream(question.paths, take, pool, tz=question.zone, progress=report),
-            question.incident,
-            since=window.since,
-            until=window.until,
-            ignores=question.ignores,
-            everything=everything,
-        )
-    if found is not None:
-        complain(found[1])
-    return found
+    return sweep.audit(
+        partial(question.stream, cluster=cluster),
+        question.incident,
+        since=window.since,
+        until=window.until,
+        ignores=question.ignores,
+        everything=everything,
+    )
 
 
 def _earlier(path: str) -> Audit:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +15,9 @@ from sglang_lifecycle.cli.inputs import Request, request, status
 from sglang_lifecycle.cli.options import Cluster, Paths, Zone
 from sglang_lifecycle.cli.output import write
 from sglang_lifecycle.cli.text import count
+
+if TYPE_CHECKING:
+    from sglang_lifecycle.parsers.evidence import Evidence
 
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
@@ -36,17 +41,49 @@ def command(
     if shard is not None:
         return _share(question, _shard(shard), output)
 
+    evidence, facts = _streamed(question, output, cluster, shards) or _held(question, output, cluster, shards)
+    size = Path(output).stat().st_size
+    write(f"{output}: {count(facts, 'fact')} of {count(len(evidence.sources), 'input')}, {size:,} bytes")
+    return status(evidence)
+
+
+def _streamed(question: Request, output: str, cluster: str | None, shards: str | None) -> tuple[Evidence, int] | None:
+    """Write the store of one very large log while it is read; None where it has to be held."""
+    if not question.very_large:
+        return None
+    from sglang_lifecycle.parsers.store import writing
+
+    with suppress(_Held), _reported(output), writing(output) as store:
+        evidence = question.stream(store.add, cluster, shards)
+        if evidence is None:
+            raise _Held
+        store.sources += evidence.sources
+        return evidence, store.facts
+    return None
+
+
+class _Held(Exception):
+    """A log has to be held as a whole."""
+
+
+def _held(question: Request, output: str, cluster: str | None, shards: str | None) -> tuple[Evidence, int]:
+    """Write the store of what was read as a whole."""
     from sglang_lifecycle.parsers.store import save
 
     evidence = question.read(cluster, shards)
-    try:
+    with _reported(output):
         save(evidence, output)
+    return evidence, len(evidence.facts)
+
+
+@contextmanager
+def _reported(output: str) -> Iterator[None]:
+    """Raises `LifecycleError` where a store can't be written."""
+    try:
+        yield
     except OSError as problem:
         text = f"{output}: the store cannot be written: {problem.strerror or problem}"
         raise LifecycleError(ExitCode.UNREADABLE, text) from problem
-    size = Path(output).stat().st_size
-    write(f"{output}: {count(len(evidence.facts), 'fact')} of {count(len(evidence.sources), 'input')}, {size:,} bytes")
-    return status(evidence)
 
 
 def _shard(text: str) -> tuple[int, int]:

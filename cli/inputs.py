@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.listing import Audit
     from sglang_lifecycle.analyzers.verdict import EvidenceLine
     from sglang_lifecycle.parsers.envelopes import Envelope
-    from sglang_lifecycle.parsers.evidence import Evidence
+    from sglang_lifecycle.parsers.evidence import Evidence, Fact
     from sglang_lifecycle.parsers.log import Reading
     from sglang_lifecycle.parsers.outside import Choose
 
 EXCERPT = 400
 """Characters of a line's excerpt in JSON."""
+
+_VERY_LARGE = 192 << 20
+"""Bytes of logs from which on they are not held, where that can be."""
 
 LIMITS = ("waiting_timeout", "running_timeout")
 """The settings that are limits of the servers."""
@@ -88,6 +91,29 @@ class Request:
         inputs = Inputs(self, about)
         inputs.read(report, cluster, shards)
         return inputs.evidence()
+
+    @property
+    def very_large(self) -> bool:
+        """Whether the inputs are better not held as a whole."""
+        return size(self.paths) >= _VERY_LARGE
+
+    def stream(
+        self, take: Callable[[list[Fact]], None], cluster: str | None = None, shards: str | None = None
+    ) -> Evidence | None:
+        """Read a very large log without holding it: `take` gets its facts; returns the evidence but for these.
+
+        None where it has to be held: what was taken is then worth nothing.
+        """
+        from sglang_lifecycle.parsers import envelopes, log
+
+        envelopes.tell(self.envelopes)
+        with workers(self.paths, cluster, shards) as pool, progress("reading") as report:
+            if pool is None:
+                return None
+            evidence = log.stream(self.paths, take, pool, tz=self.zone, progress=report)
+        if evidence is not None:
+            complain(evidence)
+        return evidence
 
     def about(self, ids: Sequence[str]) -> tuple[Evidence, Incident]:
         """Read what the fate of a few requests rests on: a part of large logs where that is enough, else all.

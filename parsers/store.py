@@ -8,14 +8,16 @@ Raw lines are not in it: a quote still needs the logs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import orjson
 
-from sglang_lifecycle.parsers.evidence import Evidence, Source
+from sglang_lifecycle.parsers.evidence import Evidence, Fact, Source
 from sglang_lifecycle.parsers.replacing import replacing
 
 if TYPE_CHECKING:
@@ -55,28 +57,65 @@ def is_store(path: str) -> bool:
 
 def save(evidence: Evidence, path: str | Path) -> None:
     """Write the evidence; the file appears whole or not at all. Raises OSError."""
-    import polars as pl
+    with writing(path) as store:
+        store.add(evidence.facts)
+        store.sources += evidence.sources
 
-    from sglang_lifecycle.parsers import table
 
-    event = pl.col("event").cast(pl.String)
-    fields = pl.col("detail").struct.field("fields").is_not_null()  # they tell the release
-    server = pl.any_horizontal(fields, *(event.str.starts_with(kind) for kind in _SERVER))
-    rows = table.frame(evidence.facts).with_row_index("place").with_columns(server=server, id=pl.lit(""))
-    rows = rows.sort(pl.col("server").not_(), "place").cast({"event": pl.String, "at_from": pl.String})
-    metadata = {
-        "lifecycle.format": _FORMAT,
-        "lifecycle.facts": str(len(rows)),
-        "lifecycle.sources": orjson.dumps([asdict(s) for s in evidence.sources]).decode(),
-    }
-    with replacing(Path(path)) as temporary:
-        pl.concat([rows, _index(rows)], how="diagonal").write_parquet(
-            temporary, compression="zstd", row_group_size=_ROWS, metadata=metadata
+@contextmanager
+def writing(path: str | Path) -> Iterator[Writer]:
+    """A store to be; the file appears whole at the end, or not at all. Raises OSError."""
+    with replacing(Path(path)) as temporary, TemporaryDirectory(dir=temporary.parent, prefix=".store.") as folder:
+        store = Writer(Path(folder))
+        yield store
+        store.write(temporary)
+
+
+class Writer:
+    """Takes the facts of a store in their order, as many at a time as there are. `sources` go in last."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sources: list[Source] = []
+        self.facts = 0
+        self._folder = folder
+        self._index: list[pl.DataFrame] = []
+
+    def add(self, facts: Sequence[Fact]) -> None:
+        """Take the next facts. Raises OSError."""
+        import polars as pl
+
+        from sglang_lifecycle.parsers import table
+
+        event = pl.col("event").cast(pl.String)
+        fields = pl.col("detail").struct.field("fields").is_not_null()  # they tell the release
+        server = pl.any_horizontal(fields, *(event.str.starts_with(kind) for kind in _SERVER))
+        rows = table.frame(facts).with_row_index("place", offset=self.facts).with_columns(server=server, id=pl.lit(""))
+        rows = rows.cast({"event": pl.String, "at_from": pl.String})
+        rows.write_parquet(self._folder / f"{len(self._index)}.parquet", compression="lz4")
+        self._index.append(_index(rows))
+        self.facts += len(facts)
+
+    def write(self, path: Path) -> None:
+        """Write it all. Raises OSError."""
+        import polars as pl
+
+        index = pl.concat(self._index).sort("id", "about")
+        filled = index.with_row_index("place", offset=self.facts).with_columns(server=pl.lit(False), at=pl.lit(0.0))
+        rows = [pl.scan_parquet(self._folder / f"{number}.parquet") for number in range(len(self._index))]
+        servers = [part.filter(pl.col("server")) for part in rows]
+        others = [part.filter(pl.col("server").not_()) for part in rows]
+        metadata = {
+            "lifecycle.format": _FORMAT,
+            "lifecycle.facts": str(self.facts),
+            "lifecycle.sources": orjson.dumps([asdict(s) for s in self.sources]).decode(),
+        }
+        pl.concat([*servers, *others, filled.lazy()], how="diagonal").sink_parquet(
+            path, compression="zstd", row_group_size=_ROWS, metadata=metadata
         )
 
 
 def _index(rows: pl.DataFrame) -> pl.DataFrame:
-    """The ids that facts name, sorted, each with the fact's place and time; `outer` ones are not a server's own.
+    """The ids that facts name, each with the fact's place and time; `outer` ones are not a server's own.
 
     What row groups are chosen by has a value in every row, or else Polars has to read them all.
     """
@@ -91,9 +130,7 @@ def _index(rows: pl.DataFrame) -> pl.DataFrame:
     ]
     named += [rows.select(id=each, about="place", moment="at", outer=pl.lit(True)) for each in outer]
     named += [rows.select(id=each, about="place", moment="at", outer=pl.lit(False)).explode("id") for each in lists]
-    found = pl.concat([each.filter(pl.col("id") != "") for each in named]).sort("id", "about")
-    filled = found.with_row_index("place", offset=len(rows)).with_columns(server=pl.lit(False), at=pl.lit(0.0))
-    return filled.cast({"place": rows.schema["place"]})
+    return pl.concat([each.filter(pl.col("id") != "") for each in named])
 
 
 def load(path: str | Path, about: Sequence[str] = ()) -> Evidence:

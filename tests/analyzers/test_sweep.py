@@ -16,9 +16,9 @@ from sglang_lifecycle.analyzers import sweep
 from sglang_lifecycle.analyzers.audit import audit as audited
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import RequestRow
-from sglang_lifecycle.cli import audit as command
+from sglang_lifecycle.cli import inputs
 from sglang_lifecycle.cli.app import main
-from sglang_lifecycle.parsers import ranges
+from sglang_lifecycle.parsers import ranges, store
 from sglang_lifecycle.parsers.evidence import Evidence, Fact
 from sglang_lifecycle.parsers.log import read, stream
 
@@ -141,9 +141,9 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 @pytest.fixture
 def large(narrow: None, monkeypatch: pytest.MonkeyPatch, pool: ProcessPoolExecutor) -> list[bool]:
     """As if every log were very large; tells whether it was swept."""
-    monkeypatch.setattr(command, "_SWEPT", 0)
+    monkeypatch.setattr(inputs, "_VERY_LARGE", 0)
     monkeypatch.setattr(ranges, "SIZE", 20_000)
-    monkeypatch.setattr(command, "workers", contextmanager(lambda *_: iter([pool])))
+    monkeypatch.setattr(inputs, "workers", contextmanager(lambda *_: iter([pool])))
     swept: list[bool] = []
     original = sweep.audit
 
@@ -167,7 +167,7 @@ def test_the_command_prints_the_same(
     swept, whole = tmp_path / "swept", tmp_path / "whole"
     assert main(["audit", log, "--format", format, "-o", str(swept)]) == 0
     assert large == [True]
-    monkeypatch.setattr(command, "_SWEPT", 1 << 60)
+    monkeypatch.setattr(inputs, "_VERY_LARGE", 1 << 60)
     assert main(["audit", log, "--format", format, "-o", str(whole)]) == 0
     assert swept.read_bytes() == whole.read_bytes()
 
@@ -179,7 +179,7 @@ def test_bounds_and_ignored_requests(recorded: Any, tmp_path: Path, large: list[
     options = ["--since", times[3], "--until", times[-3], "--config", str(tmp_path / "lifecycle.toml")]
     outputs = []
     for limit in (0, 1 << 60):
-        monkeypatch.setattr(command, "_SWEPT", limit)
+        monkeypatch.setattr(inputs, "_VERY_LARGE", limit)
         outputs.append(tmp_path / f"{limit}.json")
         assert main(["audit", str(scenario.server_log), *options, "--format", "json", "-o", str(outputs[-1])]) == 0
     assert large == [True]
@@ -190,3 +190,29 @@ def test_what_depends_on_the_end_of_the_log_is_held(recorded: Any, large: list[b
     assert main(["audit", str(recorded("0.5.23/s06_abort").server_log), "--since", "-1m"]) == 0
     assert large == []
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["0.5.23/s06_abort", "0.5.10/s05_disconnect", "0.5.23/s18_two_lives"])
+def test_a_store_written_while_reading_is_that_of_what_is_held(
+    recorded: Any, name: str, tmp_path: Path, large: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = str(recorded(name).server_log)
+    streamed, held = tmp_path / "streamed.parquet", tmp_path / "held.parquet"
+    assert main(["ingest", log, "-o", str(streamed)]) == 0
+    monkeypatch.setattr(inputs, "_VERY_LARGE", 1 << 60)
+    assert main(["ingest", log, "-o", str(held)]) == 0
+    assert store.load(streamed) == store.load(held) == read([log])
+    assert sorted(tmp_path.iterdir()) == [held, streamed]
+    for rid in list(Incident(read([log])).by_rid)[:9]:
+        assert store.load(streamed, [rid]) == store.load(held, [rid])
+
+
+def test_a_store_of_what_can_not_be_read_in_ranges_is_written_all_the_same(
+    tmp_path: Path, large: list[bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, target = tmp_path / "server.log", tmp_path / "kept.parquet"
+    write(log, used("a", 0, 5))
+    log.write_text("2026-10-30T01:05:00Z " + log.read_text().replace("\n", "\n2026-10-30T01:05:00Z ").strip() + "\n")
+    assert main(["ingest", str(log), "-o", str(target)]) == 0
+    assert store.load(target) == read([str(log)])
+    assert sorted(tmp_path.iterdir()) == [target, log]
