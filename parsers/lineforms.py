@@ -33,13 +33,14 @@ class LineForm:
         self.event, self._pattern = pattern.event, pattern
         start = rf"{LEVEL}(?=\d)" if pattern.event is Event.HTTP_ACCESS else ""  # no other message begins with a digit
         self._match = re.compile(start + pattern.regex, re.DOTALL).fullmatch
+        self._within = pattern.within.encode()
         self._takes = facts.takes(pattern)
         self._path = pattern.compiled.groupindex.get("path")
 
     def find(self, line: Line, start: int) -> Sequence[Any] | None:
         """What the groups of the message hold that begins at `start`; None where it may be another."""
         body = line.body
-        if not body.isascii() or b"\x1b" in body:
+        if not body.isascii() or b"\x1b" in body or self._within not in body:
             return None
         found = self._match(line.text, start)
         return found.groups() if found is not None else None

@@ -231,6 +231,7 @@ ANSWERS = st.builds(
     often("INFO:     ", "INFO:\t   ", "ERROR:   ", ""),
     often("127.0.0.1:53660", "::1:53660", "Receive", "٣:1", "[fe80::1]:5"),
     often("/generate", "/health", "/v1/chat/completions?x=1", "/get_load x", "/gene\x1b[0mrate", "/ü"),
+    often("1.1", "2.1", "1"),
     often("200", "499", "2000"),
     often(" OK", "", " I'm a teapot", " OK \x1b[0m", ", self.rid='a'"),
 )
