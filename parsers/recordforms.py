@@ -46,7 +46,7 @@ class RecordForm:
         told.sort(key=lambda name: name == "session_params")  # what it says goes before a finish reason
         self._fills = [(places[name], _FILLS[name]) for name in told]
         self._columns = [(places[name], _COLUMNS[name]) for name in told if name in _COLUMNS]
-        alone = _ALONE.intersection(told) or _PROMPTS.issubset(told) or (_PROMPTS & set(told) and _told(blank))
+        alone = _ALONE.intersection(told) or _PROMPTS.issubset(told) or (_PROMPTS & set(told) and _prompted(blank))
         self._columnar = not alone
         inner = [place for name, place in places.items() if name not in _UNESCAPED]
         self._inner = itemgetter(*inner, self._rid)  # two at least
@@ -107,7 +107,7 @@ def _name(rid: bytes) -> str:
     return rid[1:-1].decode("utf-8", "replace")
 
 
-def _told(blank: Fact) -> bool:
+def _prompted(blank: Fact) -> bool:
     return not blank.detail.keys().isdisjoint(("opening", "prompt_ids"))
 
 
