@@ -50,9 +50,8 @@ def explain(incident: Incident, rid: str, since: float | None = None, until: flo
     if asked not in incident.verdicts:
         incident.verdicts[asked] = _explained(incident, *asked)
     found: Verdict = incident.verdicts[asked]
-    lines = [
-        line.model_copy() for line in found.evidence
-    ]  # whoever shows them fills in as much text as it has room for
+    # Whoever shows the lines fills in as much text as it has room for.
+    lines = [line.model_copy() for line in found.evidence]
     return found.model_copy(update={"evidence": lines})
 
 

@@ -50,7 +50,7 @@ def _first_accounted(scene: Scene, index: int) -> Fact | None:
             found = known[at]
             break
         order, fact = scene.batches[at]
-        if at > 0 and _all_finish(scene, scene.batch_orders[at - 1], order, fact):
+        if _all_finish(scene, scene.batch_orders[at - 1], order, fact):
             found = known[at] = fact
             break
         at += 1

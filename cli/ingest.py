@@ -17,7 +17,7 @@ from sglang_lifecycle.cli.output import write
 from sglang_lifecycle.cli.text import count
 
 if TYPE_CHECKING:
-    from sglang_lifecycle.parsers.evidence import Evidence
+    from sglang_lifecycle.parsers.evidence import Evidence, Fact
 
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
@@ -54,7 +54,12 @@ def _streamed(question: Request, output: str, cluster: str | None, shards: str |
     from sglang_lifecycle.parsers.store import writing
 
     with suppress(_Held), _reported(output), writing(output) as store:
-        evidence = question.stream(store.add, cluster, shards)
+
+        def add(facts: list[Fact]) -> None:
+            with _reported(output):  # or a full disk would pass for a log that can't be read
+                store.add(facts)
+
+        evidence = question.stream(add, cluster, shards)
         if evidence is None:
             raise _Held
         store.sources += evidence.sources

@@ -18,11 +18,6 @@ _INTEGERS = frozenset(
     "room prompt_tokens completion_tokens cached_tokens running queued count unfinished http_status pid exit_code "
     "new_seq new_token max_total_tokens max_running_requests context_len chunked_prefill_size peer_rank kind".split()
 )
-_NUMBER = {
-    "running": re.compile(r"#running-req: (\d+)"),
-    "queued": re.compile(r"#queue-req: (\d+)"),
-    "token_usage": re.compile(r"token usage: ([\d.]+)"),
-}
 _DURATION = re.compile(r"\b(queue|forward)_duration=(-?[\d.]+)ms")
 _ENTRY = re.compile(r"\bentry_time=(\d{9,}\.\d+)")
 ARGS = frozenset(
@@ -105,8 +100,8 @@ def _whole(text: str) -> int | None:
     return int(text) if text.lstrip("-").isdigit() and len(text) < 19 else None
 
 
-def _number(name: str, kind: type) -> _Of:
-    search = _NUMBER[name].search
+def _number(regex: str, kind: type) -> _Of:
+    search = re.compile(regex).search
 
     def of(text: str) -> Any:
         found = search(text)
@@ -117,9 +112,9 @@ def _number(name: str, kind: type) -> _Of:
 
 _SEVERAL: dict[str, dict[str, _Of]] = {
     "numbers": {
-        "running": _number("running", int),
-        "queued": _number("queued", int),
-        "token_usage": _number("token_usage", float),
+        "running": _number(r"#running-req: (\d+)", int),
+        "queued": _number(r"#queue-req: (\d+)", int),
+        "token_usage": _number(r"token usage: ([\d.]+)", float),
     }
 }
 """Groups that say several things."""

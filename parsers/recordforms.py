@@ -13,10 +13,12 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.forms import Columns, Row
 from sglang_lifecycle.parsers.layouts import Template
 from sglang_lifecycle.parsers.requestfacts import (
+    COUNTS,
+    KEPT,
     META,
     OBJ,
+    SECONDS,
     STAMPS,
-    TOKENS,
     Note,
     begin,
     finish_reason,
@@ -46,8 +48,9 @@ class RecordForm:
         told.sort(key=lambda name: name == "session_params")  # what it says goes before a finish reason
         self._fills = [(places[name], _FILLS[name]) for name in told]
         self._columns = [(places[name], _COLUMNS[name]) for name in told if name in _COLUMNS]
-        alone = _ALONE.intersection(told) or _PROMPTS.issubset(told) or (_PROMPTS & set(told) and _prompted(blank))
-        self._columnar = not alone
+        alone = set(told) - _COLUMNS.keys() - {"session_params"}  # they say what others may say as well
+        prompts = _PROMPTS.intersection(told)
+        self._columnar = not alone and len(prompts) < 2 and not (prompts and _prompted(blank))
         inner = [place for name, place in places.items() if name not in _UNESCAPED]
         self._inner = itemgetter(*inner, self._rid)  # two at least
 
@@ -123,8 +126,6 @@ _TOGETHER = frozenset({"session", "session_rid"})
 _PROMPTS = frozenset({"text", "input_ids"})
 _UNESCAPED = frozenset({"text", "input_ids", "sampling_params", *requestlog.OUTPUTS})
 """Values that may hold escapes: what is taken of them goes into no other line."""
-_ALONE = frozenset({"meta.total_retractions", "headers", "external_trace_header"})
-"""Values that say what others may say as well."""
 
 
 def _value(text: bytes) -> Any:
@@ -210,7 +211,7 @@ def _details(name: str, of: Callable[[Sequence[bytes]], Iterable[Any]], *types: 
 
 
 def _sampled(text: bytes) -> tuple[dict[str, Any], list[str]]:
-    return _of_short_sampling(text) if len(text) < _SHORT else _of_sampling(text)
+    return _of_usual_sampling(text) if len(text) < _LONG else _of_sampling(text)
 
 
 def _of_sampling(text: bytes) -> tuple[dict[str, Any], list[str]]:
@@ -221,7 +222,7 @@ def _of_sampling(text: bytes) -> tuple[dict[str, Any], list[str]]:
     return blank.detail, schemas
 
 
-_of_short_sampling = lru_cache(maxsize=4096)(_of_sampling)
+_of_usual_sampling = lru_cache(maxsize=4096)(_of_sampling)
 
 
 def _fill_sampling(fact: Fact, text: bytes) -> None:
@@ -302,14 +303,12 @@ def _fill_workers(columns: Columns, texts: Sequence[bytes]) -> None:
 
 
 _EMPTY = frozenset(text.encode() for text in requestlog.EMPTY)
-_COUNTS = {**{name: name for name in TOKENS}, "num_retractions": "retractions"}
-_SECONDS = {"e2e_latency": "e2e_s", "queue_time": "queue_s"}
 _FILLS: dict[str, _Fill] = {
     **{name: _of_value(note) for name, note in OBJ.items()},
     "meta.finish_reason": _of_value(finish_reason),
     "meta.total_retractions": _of_value(total_retractions),
-    **{f"meta.{name}": _whole_into(column, META[name]) for name, column in _COUNTS.items()},
-    **{f"meta.{name}": _of_fraction(META[name]) for name in (*_SECONDS, *STAMPS)},
+    **{f"meta.{name}": _whole_into(column, META[name]) for name, column in COUNTS.items()},
+    **{f"meta.{name}": _of_fraction(META[name]) for name in (*SECONDS, *STAMPS)},
     "sampling_params": _fill_sampling,
     "session_params": _of_value(session_params),
     "text": _fill_text,
@@ -319,12 +318,12 @@ _FILLS: dict[str, _Fill] = {
 """How a value that varies is filled in, from its text."""
 _literals = partial(map, _literal)
 _COLUMNS: dict[str, _Fills] = {
-    **{name: _details(name, _literals, bool, int) for name in ("stream", "priority", "background")},
+    **{name: _details(name, _literals, bool, int) for name in KEPT},
     "bootstrap_room": _fill_rooms,
     "http_worker_ipc": _fill_workers,
     "meta.finish_reason": _fill_reasons,
-    **{f"meta.{name}": _wholes_into(column) for name, column in _COUNTS.items()},
-    **{f"meta.{name}": _seconds_into(column) for name, column in _SECONDS.items()},
+    **{f"meta.{name}": _wholes_into(column) for name, column in COUNTS.items()},
+    **{f"meta.{name}": _seconds_into(column) for name, column in SECONDS.items()},
     **{f"meta.{name}": _details(name, _fractions, int, float) for name in STAMPS},
     "sampling_params": _fill_samplings,
     "text": _fill_texts,

@@ -95,9 +95,12 @@ def _trace_header(fact: Fact, value: Any) -> None:
         fact.detail.setdefault(name, text)  # the headers count, where both are there
 
 
+KEPT = ("stream", "priority", "background")
+"""Fields of a request whose words and numbers are kept as they are."""
+
 _kept = _detail(bool, int)
 OBJ: dict[str, Note] = {
-    **{name: _kept(name) for name in ("stream", "priority", "background")},
+    **{name: _kept(name) for name in KEPT},
     "sampling_params": sampling_params,
     "text": prompt,
     "input_ids": prompt_ids,
@@ -147,15 +150,17 @@ def _seconds(column: str) -> Note:
 
 
 _number = _detail(int, float)
-TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")
+COUNTS = {
+    **{name: name for name in ("prompt_tokens", "completion_tokens", "cached_tokens")},
+    "num_retractions": "retractions",
+}
+SECONDS = {"e2e_latency": "e2e_s", "queue_time": "queue_s"}
 STAMPS = ("response_sent_to_client_ts", "request_received_ts", "forward_entry_time", "dp_rank")
 META: dict[str, Note] = {
     "finish_reason": finish_reason,
-    **{name: _whole(name) for name in TOKENS},
+    **{name: _whole(column) for name, column in COUNTS.items()},
     "total_retractions": total_retractions,
-    "num_retractions": _whole("retractions"),
-    "e2e_latency": _seconds("e2e_s"),
-    "queue_time": _seconds("queue_s"),
+    **{name: _seconds(column) for name, column in SECONDS.items()},
     **{name: _number(name) for name in STAMPS},
 }
 """What the fields of `meta_info` tell about a request."""

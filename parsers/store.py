@@ -91,7 +91,8 @@ class Writer:
         server = pl.any_horizontal(fields, *(event.str.starts_with(kind) for kind in _SERVER))
         rows = table.frame(facts).with_row_index("place", offset=self.facts).with_columns(server=server, id=pl.lit(""))
         rows = rows.cast({"event": pl.String, "at_from": pl.String})
-        rows.write_parquet(self._folder / f"{len(self._index)}.parquet", compression="lz4")
+        with _written():
+            rows.write_parquet(self._folder / f"{len(self._index)}.parquet", compression="lz4")
         self._index.append(_index(rows))
         self.facts += len(facts)
 
@@ -109,9 +110,21 @@ class Writer:
             "lifecycle.facts": str(self.facts),
             "lifecycle.sources": orjson.dumps([asdict(s) for s in self.sources]).decode(),
         }
-        pl.concat([*servers, *others, filled.lazy()], how="diagonal").sink_parquet(
-            path, compression="zstd", row_group_size=_ROWS, metadata=metadata
-        )
+        with _written():
+            pl.concat([*servers, *others, filled.lazy()], how="diagonal").sink_parquet(
+                path, compression="zstd", row_group_size=_ROWS, metadata=metadata
+            )
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """Raises OSError for what Polars makes of a full disk."""
+    import polars as pl
+
+    try:
+        yield
+    except pl.exceptions.ComputeError as problem:
+        raise OSError(str(problem)) from problem
 
 
 def _index(rows: pl.DataFrame) -> pl.DataFrame:

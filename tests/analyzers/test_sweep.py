@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from lines import ABORTED, TIMEOUT, Story, batch, calls, clock, traffic, used, write
 
@@ -18,6 +19,7 @@ from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import RequestRow
 from sglang_lifecycle.cli import inputs
 from sglang_lifecycle.cli.app import main
+from sglang_lifecycle.cli.errors import ExitCode
 from sglang_lifecycle.parsers import ranges, store
 from sglang_lifecycle.parsers.evidence import Evidence, Fact
 from sglang_lifecycle.parsers.log import read, stream
@@ -143,7 +145,7 @@ def large(narrow: None, monkeypatch: pytest.MonkeyPatch, pool: ProcessPoolExecut
     """As if every log were very large; tells whether it was swept."""
     monkeypatch.setattr(inputs, "_VERY_LARGE", 0)
     monkeypatch.setattr(ranges, "SIZE", 20_000)
-    monkeypatch.setattr(inputs, "workers", contextmanager(lambda *_: iter([pool])))
+    monkeypatch.setattr(inputs, "workers", lambda *_: nullcontext(pool))
     swept: list[bool] = []
     original = sweep.audit
 
@@ -205,6 +207,20 @@ def test_a_store_written_while_reading_is_that_of_what_is_held(
     assert sorted(tmp_path.iterdir()) == [held, streamed]
     for rid in list(Incident(read([log])).by_rid)[:9]:
         assert store.load(streamed, [rid]) == store.load(held, [rid])
+
+
+def test_a_full_disk_is_no_reason_to_read_the_log_again(
+    recorded: Any, tmp_path: Path, large: list[bool], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def full(*_: Any, **_options: Any) -> None:
+        raise pl.exceptions.ComputeError("No space left on device")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    monkeypatch.setattr(inputs.Request, "read", lambda *_: pytest.fail("read again"))
+    target = tmp_path / "kept.parquet"
+    assert main(["ingest", str(recorded("0.5.23/s06_abort").server_log), "-o", str(target)]) == ExitCode.UNREADABLE
+    assert capsys.readouterr().err.endswith(f"{target}: the store cannot be written: No space left on device\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_of_what_can_not_be_read_in_ranges_is_written_all_the_same(
