@@ -14,6 +14,7 @@ from sglang_lifecycle.analyzers.identities import identify
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.parsers.evidence import Event
+from sglang_lifecycle.parsers.ids import searchable
 
 _ENDS = (
     Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED, Event.KV_ABORTED, Event.PD_FAILED, Event.EPD_FAILED,
@@ -24,14 +25,6 @@ _OF_ABSENCE = frozenset({"abort-all", "not-established", "pause-abort", "weight-
 
 _OF_STROKES = frozenset({"abort-prefix-collision", "explicit-abort", "timeout-prefix-collision"})
 """Causes that rest on who else was hit."""
-
-
-def searchable(text: str) -> bool:
-    """Whether an id stands in the logs as it is: quotes, backslashes and the like are written in several ways."""
-    return len(text) >= _SHORTEST and text.isascii() and text.isprintable() and not set(text) & set("'\"\\")
-
-
-_SHORTEST = 6  # characters: the hits of a shorter id would be most of the log
 
 
 def related(incident: Incident, texts: Iterable[str]) -> set[str]:

@@ -74,12 +74,13 @@ def command(
     """Say what truly ended a request, and show the lines that prove it."""
     asked = [_text(each) for each in dict.fromkeys([rid, *(rids or [])])]
     question = request(paths, since, until, tz, display_tz, sglang_version)
+    printed = VerdictFormat.JSON if json else format
+    evidence, incident = question.about(asked, _import_screen if printed is VerdictFormat.TEXT else None)
 
     from sglang_lifecycle.analyzers import partial
     from sglang_lifecycle.analyzers.explain import explain
     from sglang_lifecycle.analyzers.identities import at_gateway, identify
 
-    evidence, incident = question.about(asked)
     window = question.window(evidence)
     verdicts = []
     for text in asked:
@@ -99,17 +100,23 @@ def command(
         if verdict.status == "not-found":
             say = warning if found else error
             say(_not_found(verdict.rid, evidence, question.clock))
-    if json or format is VerdictFormat.JSON:
+    if printed is VerdictFormat.JSON:
         for verdict in verdicts:
             quoted(verdict.evidence)
             write(dumped(verdict))
-    elif format is VerdictFormat.MARKDOWN:
+    elif printed is VerdictFormat.MARKDOWN:
         for verdict in found:
             quoted(verdict.evidence)
             write(verdict_markdown(verdict, question.clock))
     else:
         _show(found, question.clock, color)
     return status(evidence) if found else ExitCode.NOT_FOUND
+
+
+def _import_screen() -> None:
+
+    import sglang_lifecycle.cli.screen
+    import sglang_lifecycle.parsers.quote  # noqa: F401
 
 
 def _text(rid: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -10,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from sglang_lifecycle.cli import settings
+from sglang_lifecycle.cli.beside import Beside
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
 from sglang_lifecycle.cli.output import progress
 from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
@@ -115,16 +117,23 @@ class Request:
             complain(evidence)
         return evidence
 
-    def about(self, ids: Sequence[str]) -> tuple[Evidence, Incident]:
+    def about(self, ids: Sequence[str], meanwhile: Callable[[], None] | None = None) -> tuple[Evidence, Incident]:
         """Read what the fate of a few requests rests on: a part of large logs where that is enough, else all.
 
-        Logs that memory can't hold are read in part in any case.
+        Logs that memory can't hold are read in part in any case. While stores are read `meanwhile` is called.
         """
-        from sglang_lifecycle.analyzers import partial
+        from sglang_lifecycle.parsers.ids import searchable
 
         with progress("reading") as report:
-            wanted = list(ids) if all(map(partial.searchable, ids)) else []
-            evidence = self.evidence(report, wanted)
+            wanted = list(ids) if all(map(searchable, ids)) else []
+            inputs = Inputs(self, wanted)
+
+            from sglang_lifecycle.analyzers import partial
+
+            if meanwhile is not None:
+                meanwhile()
+            inputs.read(report)
+            evidence = inputs.evidence()
             incident = self.incident(evidence)
             if evidence.partial and (more := partial.related(incident, ids)):
                 evidence = self.evidence(report, [*wanted, *sorted(more)])
@@ -183,7 +192,8 @@ class Inputs:
         envelopes.tell(question.envelopes)
         stores = [path for path in question.paths if store.is_store(path)]
         self._logs = [path for path in question.paths if path not in stores]
-        self._stored = [_stored(path, about) for path in stores]
+        work = functools.partial(_parts, stores, about)
+        self._take_stored = Beside(work, _small).result if stores and about else work
         self._reading: Reading | None = None  # a store alone needs nothing of what reads logs
         if self._logs:
             from sglang_lifecycle.parsers.log import Reading
@@ -216,6 +226,10 @@ class Inputs:
             return self._with_stores(None)
         return self._with_stores(self._reading.so_far(choose) if choose else self._reading.so_far())
 
+    @functools.cached_property
+    def _stored(self) -> list[Evidence]:
+        return self._take_stored()
+
     def _with_stores(self, evidence: Evidence | None) -> Evidence:
         from sglang_lifecycle.parsers import store
 
@@ -233,7 +247,17 @@ def complain(evidence: Evidence) -> None:
         error(text)
 
 
-def _stored(path: str, about: Sequence[str]) -> Evidence:
+def _parts(stores: Sequence[str], about: Sequence[str]) -> list[Evidence]:
+    """What stores say, each for itself."""
+    return [_part(path, about) for path in stores]
+
+
+def _small(parts: Sequence[Evidence]) -> bool:
+    """Whether little was read of stores."""
+    return all(part.partial or part.failed for part in parts)
+
+
+def _part(path: str, about: Sequence[str]) -> Evidence:
     from sglang_lifecycle.parsers import store
     from sglang_lifecycle.parsers.evidence import Evidence
 

@@ -7,6 +7,7 @@ the line does not have is an interval (`at` ± `at_error`), never a made-up inst
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from operator import attrgetter
@@ -177,3 +178,12 @@ class Evidence:
     """Whether lines were left out that had nothing to do with what was asked about."""
     narrow: bool = False
     """Whether lines were left out that one abort may have hit together with what was asked about."""
+
+    def __reduce__(self) -> tuple[Callable[..., Evidence], tuple[Any, ...]]:
+        """To another process its facts go as columns: one by one they take five times as long."""
+        columns = list(zip(*map(_values, self.facts), strict=True))
+        return _of_columns, (columns, self.sources, self.failed, self.partial, self.narrow)
+
+
+def _of_columns(columns: Sequence[Sequence[Any]], *others: Any) -> Evidence:
+    return Evidence(list(map(Fact, *columns)) if columns else [], *others)

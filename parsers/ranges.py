@@ -183,9 +183,10 @@ def _begin(file: BinaryIO, nominal: int, limit: int) -> int | None:
     at = nominal - 1 + len(file.readline())  # to the end of the line that the place is in
     while at < limit:
         raw = file.readline()
-        if before not in (None, raw) and prefix.split(raw.decode("utf-8", "replace").rstrip("\r\n")) is not None:
+        body = raw.rstrip(b"\r\n")  # the last line may lack its ending
+        if before not in (None, body) and prefix.split(body.decode("utf-8", "replace")) is not None:
             return at
-        before = raw
+        before = body
         at += len(raw)
     return None
 

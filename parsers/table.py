@@ -116,11 +116,9 @@ def frame(facts: Sequence[Fact]) -> pl.DataFrame:
 
 def facts(table: pl.DataFrame) -> Iterator[Fact]:
     """The facts of an evidence table, in its order."""
-    events = [_EVENTS[text] for text in table["event"].cast(pl.String)]
-    names = [name for name in COLUMNS if name not in ("event", "detail")]
-    columns = zip(*(table[name].to_list() for name in names), strict=True)
-    for event, detail, values in zip(events, _details(table["detail"]), columns, strict=True):
-        yield Fact(event=event, detail=detail, **dict(zip(names, values, strict=True)))
+    events = [_EVENTS[text] for text in table["event"].cast(_TEXT)]
+    rest = [table[name].to_list() for name in COLUMNS if name not in ("event", "detail")]
+    return map(Fact, events, *rest, _details(table["detail"]))
 
 
 _EVENTS = {str(event): event for event in Event}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Protocol
 
 from sglang_lifecycle.parsers.lines import Line
@@ -42,6 +41,8 @@ class Envelope(Protocol):
 @cache
 def registered() -> tuple[Envelope, ...]:
     """Every known envelope, those of one entry in their order."""
+    from importlib.metadata import entry_points  # reads mail headers, for which it imports a lot
+
     found: list[Envelope] = []
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         found.extend(entry.load())

@@ -12,7 +12,7 @@ from sglang_lifecycle.analyzers import partial
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.identities import identify
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.parsers import selection, store
+from sglang_lifecycle.parsers import ids, selection, store
 from sglang_lifecycle.parsers.log import read
 
 SAMPLED = 6
@@ -30,7 +30,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_part_and_whole_agree(scenario: Any, narrow: None) -> None:
     whole = scenario.incident
-    rids = [rid for rid in whole.by_rid if partial.searchable(rid)]
+    rids = [rid for rid in whole.by_rid if ids.searchable(rid)]
     for rid in rids[:: max(1, len(rids) // SAMPLED)]:
         part = Incident(read([str(scenario.logs)], about=[rid]))
         if more := partial.related(part, [rid]):
@@ -59,7 +59,7 @@ def test_a_rid_that_is_nowhere_is_settled(tmp_path: Path, narrow: None, recorded
     ("text", "fits"), [("chatcmpl-1234", True), ("a'b-c-d", False), ("r1", False), ("rid-ü-1", False)]
 )
 def test_ids_that_logs_write_in_several_ways(text: str, fits: bool) -> None:
-    assert partial.searchable(text) is fits
+    assert ids.searchable(text) is fits
 
 
 FORGED = (

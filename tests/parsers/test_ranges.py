@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sglang_lifecycle.cli.app import main
@@ -55,6 +55,10 @@ class Here(Executor):
         return future
 
 
+UNDELIVERED = STAMP + "Received output for rid='a' but the state was deleted in TokenizerManager."
+
+
+@example([(RECEIVE.format("a"), 0), (UNDELIVERED, 0), (UNDELIVERED, 0)], 20, False)  # the last one lacks its ending
 @given(st.lists(st.tuples(LINES, st.sampled_from([0, 0, 1])), max_size=40), st.integers(20, 900), st.booleans())
 def test_every_cut_reads_the_same(
     tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[str, int]], size: int, ended: bool
