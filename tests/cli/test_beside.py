@@ -25,7 +25,7 @@ assert "polars" not in sys.modules
 sys.exit(code)
 """
 REQUEST = "GenerateReqInput(rid='job-{:05}', stream=False)"
-OUTPUT = "out={'text': '', 'meta_info': {'finish_reason': {'type': 'abort', 'message': 'Aborted'}}}"
+OUTPUT = "out={'text': '', 'meta_info': {'finish_reason': {'type': 'stop', 'matched': 2}}}"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked off")
 
 

@@ -26,10 +26,11 @@ FINISH = (
 )
 GONE = STAMP + "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='{0}'"
 SESSION = STAMP + "[http_server] Error: Invalid request: session id {0} does not exist"
+UNDELIVERED = STAMP + "Received output for rid='a' but the state was deleted in TokenizerManager."
 LINES = st.one_of(
     *(st.sampled_from("abc").map(text.format) for text in (RECEIVE, FINISH, GONE, SESSION)),
     st.sampled_from([
-        STAMP + "Received output for rid='a' but the state was deleted in TokenizerManager.",
+        UNDELIVERED,
         STAMP + 'INFO:     127.0.0.1:1 - "POST /generate HTTP/1.1" 200 OK',
         STAMP + 'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK',
         'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK',
@@ -53,9 +54,6 @@ class Here(Executor):
         future: Future[Any] = Future()
         future.set_result(fn(*args, **kwargs))
         return future
-
-
-UNDELIVERED = STAMP + "Received output for rid='a' but the state was deleted in TokenizerManager."
 
 
 @example([(RECEIVE.format("a"), 0), (UNDELIVERED, 0), (UNDELIVERED, 0)], 20, False)  # the last one lacks its ending
