@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 
 from sglang_lifecycle.analyzers.lives import Life, times
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
+_EVENT = attrgetter("event")
 WARM_UP = "The capital city of France is"
 _PROBE = "HEALTH_CHECK_"
 _HEALTH = re.compile(rf"{_PROBE}[\w.]+")
@@ -48,8 +51,8 @@ class Attempt:
     def of(self, *events: Event) -> list[Fact]:
         """Its facts of some kinds, in their order."""
         if self._sorted < len(self.facts):
-            for fact in self.facts[self._sorted :]:
-                self._by_event.setdefault(fact.event, []).append(fact)
+            for event, alike in groupby(self.facts[self._sorted :], _EVENT):
+                self._by_event.setdefault(event, []).extend(alike)
             self._sorted = len(self.facts)
         found = [self._by_event[event] for event in events if event in self._by_event]
         return list(found[0]) if len(found) == 1 else [f for f in self.facts if f.event in events] if found else []
@@ -242,7 +245,8 @@ class _Collector:
             if fact.tainted and fact.event is not Event.WATCHDOG_DUMPED:
                 return  # a rid that only a stranger's line names is no request
             attempt = self._begin(rid, order)
-        (attempt.forged if fact.tainted else attempt.facts).extend([fact] * times(fact))
+        said = attempt.forged if fact.tainted else attempt.facts
+        said += [fact] * times(fact) if "again" in fact.detail else [fact]
 
 
 _NAMELESS = frozenset({Event.HTTP_ACCESS, Event.BATCH_PREFILL, Event.BATCH_DECODE})

@@ -68,7 +68,7 @@ def death(scene: Scene) -> Death | None:
     if term is not None:
         return Death("server-shutdown", term[0], "the server got SIGTERM and drained", [term[1]])
     if scene.life.killed:
-        return Death("process-killed", len(scene.life.facts), killed.summary(scene.life), scene.life.killed)
+        return Death("process-killed", scene.life.size, killed.summary(scene.life), scene.life.killed)
     return None
 
 

@@ -26,13 +26,12 @@ def times(fact: Fact) -> int:
     return again if again and fact.rid is not None else again + 1
 
 
-def _last(fact: Fact) -> Iterator[Fact]:
-    """The last time that a line about a request was said, where it was repeated; of probes nobody asks."""
-    if "again" in fact.detail and fact.rid is not None:
-        last = fact.copy()
-        del last.detail["again"]
-        last.line, last.offset = last.detail.pop("last_line"), last.detail.pop("last_offset")
-        yield last
+def _last(fact: Fact) -> Fact:
+    """The last time that a line was said which was repeated."""
+    last = fact.copy()
+    del last.detail["again"]
+    last.line, last.offset = last.detail.pop("last_line"), last.detail.pop("last_offset")
+    return last
 
 
 @dataclass(slots=True)
@@ -49,23 +48,34 @@ class Life:
     killed: list[Fact] = field(default_factory=list)
     """What the host, its kernel or an orchestrator says of its end."""
     _facts: list[Fact] | None = field(default=None, repr=False)
-    _places: list[int] = field(default_factory=list, repr=False)
+    _places: Sequence[int] | None = field(default=None, repr=False)
     _by_event: dict[Event, list[Fact]] = field(default_factory=dict, repr=False)
 
     @property
     def facts(self) -> list[Fact]:
         """Its facts, each as often as it was said; the place among them is the order of things."""
         if self._facts is None:
-            self._facts = self.told
-            if any("again" in fact.detail for fact in self.told):
-                said = list(map(times, self.told))
-                self._facts = [fact for fact, number in zip(self.told, said, strict=True) for _ in range(number)]
-                self._places = list(accumulate(said, initial=0))
+            often = len(self.told) < self.size
+            self._facts = [f for f in self.told for _ in range(times(f))] if often else self.told
         return self._facts
 
+    @property
+    def places(self) -> Sequence[int]:
+        """The place of each fact that it was told among `facts`, the first time that it was said; then their number."""
+        if self._places is None:
+            self._places = range(len(self.told) + 1)
+            if any("again" in fact.detail for fact in self.told):
+                self._places = list(accumulate(map(times, self.told), initial=0))
+        return self._places
+
+    @property
+    def size(self) -> int:
+        """The number of its facts."""
+        return self.places[-1]
+
     def placed(self) -> Iterator[tuple[int, Fact]]:
-        """What it was told, each with the place of the first time that it was said among `facts`."""
-        return enumerate(self.told) if self.facts is self.told else zip(self._places, self.told, strict=False)
+        """What it was told, each with its place."""
+        return zip(self.places, self.told, strict=False)
 
     @property
     def begin(self) -> float | None:
@@ -170,8 +180,8 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
             served = served or fact.event in (Event.SERVER_READY, Event.REQUEST_FINISHED, Event.REQUEST_RECEIVED)
             died = died or fact.event in DEATHS
         found[-1].told.append(fact)
-        if "again" in fact.detail:
-            found[-1].told += _last(fact)
+        if "again" in fact.detail and fact.rid is not None:  # of probes nobody asks
+            found[-1].told.append(_last(fact))
     return found
 
 

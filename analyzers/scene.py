@@ -192,7 +192,7 @@ class Scene:
         found: list[tuple[int, list[Attempt]]] = []
         flying: list[Attempt] = []
         arrived = 0
-        for start in range(0, len(self.life.facts) + 1, _BLOCK):
+        for start in range(0, self.life.size + 1, _BLOCK):
             first = arrived
             arrived = bisect.bisect_left(self._arriving, start, lo=first)
             flying = [a for a in (*flying, *self._ending[first:arrived]) if (a.finish_order or 0) > start]

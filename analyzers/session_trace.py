@@ -36,13 +36,13 @@ _CLOSES = {
 
 @per_scene
 def _clock(scene: Scene) -> list[float]:
-    """The newest time up to each place."""
-    return list(accumulate((fact.at or 0.0 for fact in scene.life.facts), max))
+    """The newest time up to each fact that was told."""
+    return list(accumulate([fact.at or 0.0 for fact in scene.life.told], max))
 
 
 def _place(scene: Scene, at: float | None) -> int | None:
     """The place of the first fact that is not older than a time."""
-    return None if at is None else bisect.bisect_left(_clock(scene), at)
+    return None if at is None else scene.life.places[bisect.bisect_left(_clock(scene), at)]
 
 
 def unknown(scene: Scene, attempt: Attempt) -> str:

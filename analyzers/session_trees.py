@@ -64,7 +64,7 @@ def _facts(scene: Scene) -> dict[str, list[tuple[int, Fact]]]:
 def _sessions(scene: Scene, only: str | None = None) -> list[_Session]:
     facts = _facts(scene)
     death = deaths.death(scene)
-    end = death.order if death is not None else len(scene.life.facts) - 1 if scene.life.restarted else None
+    end = death.order if death is not None else scene.life.size - 1 if scene.life.restarted else None
     names = dict.fromkeys([*facts, *scene.sessions])
     found = [_Session(scene, id, facts.get(id, ()), end) for id in names if only is None or id == only]
     return sorted(found, key=lambda session: session.place)

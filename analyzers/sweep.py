@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import repeat
 
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
@@ -167,7 +168,7 @@ class Sweep:
     def _let_go(self, before: int) -> None:
         """Let go of the facts before a place that nothing needs any more."""
         before = max(0, before)
-        kept = [*self._staying(self._facts[:before]), *self._facts[before:]]
+        kept = [*_outlined(self._staying(self._facts[:before])), *self._facts[before:]]
         self._stayed = len(kept) - (len(self._facts) - before)
         self._facts = kept
         self._settled.intersection_update([fact.rid for fact in kept if fact.rid is not None])
@@ -186,6 +187,35 @@ class Sweep:
                 or (fact.event is Event.HTTP_ACCESS and str(fact.detail.get("path", "")).startswith(tuple(CALLS)))
             ):
                 yield fact
+
+
+def _outlined(facts: Iterable[Fact]) -> Iterator[Fact]:
+    """Facts, with the first and the last of the outputs that a request goes on to have for nobody, the first as often.
+
+    There may be one for each token, as long as the log.
+    """
+    kept: list[Fact | None] = []
+    told: dict[str | None, tuple[Fact, int]] = {}
+    for fact in facts:
+        if fact.event in _USES:
+            told.pop(fact.rid, None)
+        elif fact.event is Event.OUTPUT_UNDELIVERABLE and not fact.tainted:
+            first, place = told.get(fact.rid, (fact, len(kept)))
+            newest = kept[place] if place < len(kept) else None
+            if newest is not None and newest is not first:
+                _absorb(first, newest)
+                kept[place] = None
+            told[fact.rid] = first, len(kept)
+        kept.append(fact)
+    return (fact for fact in kept if fact is not None)
+
+
+def _absorb(fact: Fact, later: Fact) -> None:
+    """Let a fact stand for a later one that says the same."""
+    said, last = fact.detail, later.detail
+    said["again"] = said.get("again", 0) + last.get("again", 0) + 1
+    said["last_line"] = last.get("last_line", later.line)
+    said["last_offset"] = last.get("last_offset", later.offset)
 
 
 _ROUNDS = 3  # judgements after which a request that has left the engine is not looked at again
@@ -232,11 +262,10 @@ class _View:
 
     def quiet(self, rid: str) -> bool:
         """Whether a request without an end has not been heard of for long."""
-        newest = 0
+        facts: set[int] = set()  # a line that was repeated is among them as often
         for _, attempt in self.incident.peers(rid):
-            facts = (attempt.received, attempt.finish, *attempt.facts, *attempt.errors)
-            newest = max(newest, *(self.places.get(id(fact), 0) for fact in facts if fact is not None))
-        return newest < (self.settled or 0)
+            facts.update(map(id, (attempt.received, attempt.finish, *attempt.facts, *attempt.errors)))
+        return max(map(self.places.get, facts, repeat(0))) < (self.settled or 0)
 
 
 class _Rids:

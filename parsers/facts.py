@@ -115,13 +115,10 @@ _SEVERAL: dict[str, dict[str, _Of]] = {
         "running": _number(r"#running-req: (\d+)", int),
         "queued": _number(r"#queue-req: (\d+)", int),
         "token_usage": _number(r"token usage: ([\d.]+)", float),
-    }
+    },
+    "rid_repr": {"rid": literals.string},
 }
-"""Groups that say several things."""
-
-
-def _rid_repr(fact: Fact, text: str) -> None:
-    fact.rid = literals.string(text)
+"""Groups that say several things, or one under another name."""
 
 
 def _rids_repr(fact: Fact, text: str) -> None:
@@ -162,7 +159,6 @@ def _soft(fact: Fact, text: str) -> None:
 
 
 _GROUPS: dict[str, _Fill] = {
-    "rid_repr": _rid_repr,
     "rids_repr": _rids_repr,
     "durations": _durations,
     "args": _args,

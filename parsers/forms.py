@@ -17,6 +17,9 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 Stamp = tuple[str | None, float | None, float | None, str | None]
 """A fact's `rank`, `at`, `at_error` and `at_from`."""
 
+AGAIN = ("again", "last_line", "last_offset")
+"""Keys of the detail of a line that was repeated at once: how often, and where the last one stands."""
+
 _EVENTS = list(Event)
 _NUMBERS = {event: number for number, event in enumerate(_EVENTS)}
 _PLACED = ("line", "offset", "length")
@@ -59,13 +62,25 @@ class Form(Protocol):
 
 
 class Row:
-    """A line of a form: its place, its stamp, and the texts that differ between lines of the form."""
+    """A line of a form: its place, its stamp, and the texts that differ between lines of the form.
 
-    __slots__ = ("form", "length", "line", "offset", "stamp", "tainted", "texts")
+    `again` has the values of `AGAIN` where it was repeated.
+    """
+
+    __slots__ = ("again", "form", "length", "line", "offset", "stamp", "tainted", "texts")
 
     def __init__(self, form: Form, line: int, offset: int, length: int, stamp: Stamp, texts: Sequence[Any]) -> None:
         self.form, self.line, self.offset, self.length = form, line, offset, length
         self.stamp, self.texts, self.tainted = stamp, texts, False
+        self.again: tuple[int, int, int] | None = None
+
+    def fact(self, source: str) -> Fact:
+        """The fact that it stands for."""
+        fact = self.form.fact(source, self)
+        if self.again is not None:
+            fact.detail.update(zip(AGAIN, self.again, strict=True))
+        fact.tainted = self.tainted
+        return fact
 
 
 def packed(facts: Sequence[Fact | Row]) -> bytes:
@@ -76,25 +91,24 @@ def packed(facts: Sequence[Fact | Row]) -> bytes:
         if isinstance(each, Fact):
             alone.append((place, each))
         elif each.tainted:
-            alone.append((place, _tainted(each)))
+            alone.append((place, each.fact("")))
         else:
             rows.setdefault(each.form, []).append(place)
     blocks = []
     for form, places in rows.items():
         found: list[Any] = [facts[place] for place in places]
         columns = form.columns([row.texts for row in found])
+        if any(said := [row.again for row in found]):
+            every = zip(*(each or _ONCE for each in said), strict=True)
+            columns.details.update(zip(AGAIN, map(list, every), strict=True))
         blocks.append((places, *zip(*map(_row, found), strict=True), *_parts(columns)))
     places_, ones = zip(*alone, strict=True) if alone else ((), ())
     values = list(zip(*map(_values, ones), strict=True))
-    return marshal.dumps((len(facts), places_, [_NUMBERS[fact.event] for fact in ones], values, blocks))
+    repeated = [index for index, fact in enumerate(ones) if "again" in fact.detail]
+    return marshal.dumps((len(facts), places_, repeated, [_NUMBERS[fact.event] for fact in ones], values, blocks))
 
 
-def _tainted(row: Row) -> Fact:
-    fact = row.form.fact("", row)
-    fact.tainted = True
-    return fact
-
-
+_ONCE = (None, None, None)
 _row = attrgetter(*_PLACED, "stamp")
 
 
@@ -105,7 +119,7 @@ def _parts(columns: Columns) -> tuple[Any, ...]:
 
 def unpacked(data: bytes, source: str, line: int) -> list[Fact]:
     """The facts that were packed, now of a source, after so many of its lines."""
-    size, places, numbers, values, blocks = marshal.loads(data)
+    size, places, repeated, numbers, values, blocks = marshal.loads(data)
     facts: list[Any] = [None] * size
     if values:
         lines, *columns = values
@@ -115,16 +129,18 @@ def unpacked(data: bytes, source: str, line: int) -> list[Fact]:
             places, map(Fact, events, named, shifted, *columns[:2], named, *columns[2:]), strict=True
         ):
             facts[place] = fact
-    for places, lines, *block in blocks:
-        shifted = [before + line for before in lines]
-        for place, fact in zip(places, _made(source, shifted, *block), strict=True):
+        for index in repeated:
+            facts[places[index]].detail["last_line"] += line
+    for places, *block in blocks:
+        for place, fact in zip(places, _made(source, line, *block), strict=True):
             facts[place] = fact
     return facts
 
 
 def _made(
     source: str,
-    lines: list[int],
+    before: int,
+    lines: Sequence[int],
     offsets: Sequence[int],
     lengths: Sequence[int],
     stamps: Sequence[Stamp],
@@ -135,7 +151,10 @@ def _made(
     details: dict[str, list[Any]],
     told: list[list[dict[str, Any]]],
 ) -> Iterator[Fact]:
-    """The facts of columns."""
+    """The facts of columns, after so many lines."""
+    lines = [before + line for line in lines]
+    if "last_line" in details:
+        details["last_line"] = [last and before + last for last in details["last_line"]]
     every = [detail.copy() for _ in lines]
     for key, values in details.items():
         for one, value in zip(every, values, strict=True):

@@ -18,11 +18,15 @@ from sglang_lifecycle.parsers.patterns import Pattern, table
 from sglang_lifecycle.parsers.prefix import LEVEL
 
 _KEY = 8
-_IDS = {b"INFO:   ": "http.access", b"Prefill ": "batch.prefill", b"Decode b": "batch.decode"}
+_IDS = {
+    b"INFO:   ": "http.access",
+    b"Prefill ": "batch.prefill",
+    b"Decode b": "batch.decode",
+    b"Received": "tokenizer.output_after_delete",
+}
 """Patterns whose groups say one thing each, by how most of their messages begin."""
 
-
-PROBES = ("/health", "/metrics", "/ping", "/get_", "/v1/models", "/model_info", "/server_info")
+_PROBES = ("/health", "/metrics", "/ping", "/get_", "/v1/models", "/model_info", "/server_info")
 """How the paths begin that clients ask for again and again."""
 
 
@@ -46,8 +50,12 @@ class LineForm:
         return found.groups() if found is not None else None
 
     def plain(self, texts: Sequence[Any]) -> bool:
-        """Whether a message can be told together with others; one that may be repeated word for word is counted."""
-        return self._path is None or not texts[self._path - 1].startswith(PROBES)
+        """Whether a message can be told together with others: all can."""
+        return True
+
+    def repeats(self, texts: Sequence[Any]) -> bool:
+        """Whether a message may be said often, word for word."""
+        return repeats(self.event, texts[self._path - 1] if self._path is not None else None)
 
     def fact(self, source: str, row: Row) -> Fact:
         """The fact of a message."""
@@ -65,6 +73,11 @@ class LineForm:
                 values = [old if new is None else new for old, new in zip(told[name], values, strict=True)]
             told[name] = values
         return columns
+
+
+def repeats(event: Event, path: object) -> bool:
+    """Whether lines of a kind, answers on a path, may be said often, word for word, by a server under pressure."""
+    return event is Event.OUTPUT_UNDELIVERABLE or (event is Event.HTTP_ACCESS and str(path).startswith(_PROBES))
 
 
 def form(body: bytes, start: int) -> LineForm | None:

@@ -44,7 +44,7 @@ class Range:
 
     facts: bytes
     marked: tuple[int, ...]
-    """The places of the facts that tell the names of a record's fields, where a server starts, or what is repeated."""
+    """The places of the facts that tell the names of a record's fields, or where a server starts."""
     lines: int
     cut: int
     recognised: int
@@ -53,6 +53,8 @@ class Range:
     """How many of the facts, the first, are from around a server."""
     quiet: bool
     """Whether nothing is open at its end that would change how the next line is read."""
+    repeated: bool
+    """Whether lines were just counted, which no gap before could change."""
     received: frozenset[str]
     """Rids without a record in the range, taken for those of open requests."""
     unrepeated: frozenset[str]
@@ -75,11 +77,18 @@ class _RangeReader(RecordReader):
     def __init__(self, source: Source, prefix: Prefix) -> None:
         super().__init__(source, prefix)
         self.taken: set[str] = set()
+        self.repeated = False
         self._finished: set[str] = set()
         self.unrepeated: set[str] = set()
         self.orphaned: set[str] = set()
         self.ended: set[str] = set()
         self._raws = [pattern for pattern in table().lines if pattern.raw]
+
+    def again(self, times: int, number: int, offset: int) -> bool:
+        """Count lines that repeat the one before, and note that it was done."""
+        counted = super().again(times, number, offset)
+        self.repeated = self.repeated or counted
+        return counted
 
     def _received(self, rid: str | None) -> bool:
         if rid is None or rid in self._finished or super()._received(rid):
@@ -120,6 +129,7 @@ class _RangeReader(RecordReader):
             self.source.unknown,
             len(facts) - len(self.facts),
             quiet,
+            self.repeated,
             frozenset(self.taken),
             frozenset(self.unrepeated),
             frozenset(self.orphaned),
@@ -221,8 +231,6 @@ class Joined:
         facts = unpacked(part.facts, self.source, self.lines)
         for index in part.marked:
             self._once(facts[index])
-            if "again" in facts[index].detail:
-                facts[index].detail["last_line"] += self.lines
         self.facts += facts
         self.lines += part.lines
         self.by_file[place.path] += part.lines
@@ -242,6 +250,7 @@ class Joined:
         return (
             self._quiet
             and self.recognised > self.outside
+            and not (part.repeated and self.gaps)
             and part.received <= self._open
             and not part.unrepeated & first_lines
             and not part.orphaned & self._raw
@@ -258,10 +267,9 @@ class Joined:
 
 
 def _marked(fact: Fact) -> bool:
-    return fact.event in _STARTS or not _MARKS.isdisjoint(fact.detail)
+    return fact.event in _STARTS or "fields" in fact.detail
 
 
-_MARKS = frozenset({"fields", "again"})
 _STARTS = frozenset({Event.SERVER_ARGS, Event.SERVER_STARTED})
 _RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 

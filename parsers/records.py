@@ -10,7 +10,7 @@ import orjson
 
 from sglang_lifecycle.parsers import clock, facts, lineforms, recordforms, requestfacts, requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
-from sglang_lifecycle.parsers.forms import Form, Row, Stamp
+from sglang_lifecycle.parsers.forms import AGAIN, Form, Row, Stamp
 from sglang_lifecycle.parsers.layouts import Template
 from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.outside import Choose
@@ -48,7 +48,7 @@ class RecordReader:
         self._strangers = Strangers()
         self._theirs = False  # whether the line at hand is a stranger's
         self._arrivals: dict[str, int] = {}  # the lines on which open requests were received
-        self._said: tuple[Line, Fact] | None = None  # the line before and its fact, where it may be said often
+        self._said: tuple[Line, Fact | Row] | None = None  # the line before and its fact, where it may be said often
 
     def feed(self, line: Line) -> None:
         """Take the next physical line."""
@@ -214,17 +214,19 @@ class RecordReader:
 
     def _say(self, line: Line, fact: Fact) -> None:
         """Remember a line that may be said often, word for word, as a server under pressure does."""
-        probe = fact.event is Event.HTTP_ACCESS and str(fact.detail["path"]).startswith(lineforms.PROBES)
-        if (probe or fact.event is Event.OUTPUT_UNDELIVERABLE) and not fact.tainted and line.stamp is None:
+        if lineforms.repeats(fact.event, fact.detail.get("path")) and not fact.tainted and line.stamp is None:
             self._said = line, fact
 
     def again(self, times: int, number: int, offset: int) -> bool:
         """Count lines that repeat the one before, the last of them at a place; whether they can be just counted."""
-        if self._said is None or self._raw is not None or self._echo or self._tainting or self._strangers.known:
+        if self._said is None or self._raw is not None or self._echo or self._tainting or self._strangers.gapped:
             return False
-        detail = self._said[1].detail
-        detail["again"] = detail.get("again", 0) + times
-        detail["last_line"], detail["last_offset"] = number, offset
+        fact = self._said[1]
+        if isinstance(fact, Row):
+            fact.again = (fact.again[0] if fact.again else 0) + times, number, offset
+        else:
+            said = fact.detail.get("again", 0) + times, number, offset
+            fact.detail.update(zip(AGAIN, said, strict=True))
         self.source.recognised += times
         return True
 
@@ -249,8 +251,8 @@ class RecordReader:
             if groups is None:
                 return False
             fact = self._noted(form, groups, line, head)
-            if isinstance(fact, Fact):
-                self._say(line, fact)
+            if line.stamp is None and form.repeats(groups):
+                self._said = line, fact
             return True
         known = requestlog.find(line.body, start)
         if known is None:

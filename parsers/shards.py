@@ -24,7 +24,7 @@ from sglang_lifecycle.parsers.ranges import Place, Range, read_range
 from sglang_lifecycle.parsers.replacing import replacing
 from sglang_lifecycle.parsers.streams import Log
 
-_FORMAT = "1"
+_FORMAT = "2"
 
 
 class Shard(NamedTuple):

@@ -43,6 +43,11 @@ class Strangers:
         """Whether any lines or gaps are known to be theirs."""
         return bool(self._gaps or self._lines)
 
+    @property
+    def gapped(self) -> bool:
+        """Whether any gaps are known: what a line means then depends on those before it, even on its like."""
+        return bool(self._gaps)
+
     def wrote(self, line: Line) -> bool:
         """Whether the next physical line of the source is one of theirs."""
         return self.known and (self._in_gap(line.text) or self._has(line.text))

@@ -51,6 +51,26 @@ def test_several_logs_are_held(recorded: Any, pool: ProcessPoolExecutor) -> None
     assert sweep.audit(lambda take: stream(logs, take, pool), Incident) is None
 
 
+def undelivered(rid: str, start: int, end: int) -> Story:
+    """Outputs that come when a client has gone: one, then two at once, and so on."""
+    text = f"Received output for rid='{rid}' but the state was deleted in TokenizerManager."
+    return [(second, f"[{clock(second)}] {text}") for second in range(start, end) for _ in range(1 + second % 2)]
+
+
+def test_however_long_a_request_has_outputs_for_nobody_few_are_held(tmp_path: Path, narrow: None) -> None:
+    log = write(tmp_path / "server.log", used("left", 5, 6)[:1] + undelivered("left", 7, 2000) + traffic(0, 2000))
+    held: list[int] = []
+
+    def incident(evidence: Evidence) -> Incident:
+        held.append(len(evidence.facts))
+        return Incident(evidence)
+
+    swept = sweep.Sweep(lambda _: None, incident)
+    swept.take(read([str(log)]).facts)
+    assert len(held) > 20
+    assert max(held) < 200
+
+
 def test_what_is_settled_is_let_go(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the log is, what is judged at a time stays about as much."""
     monkeypatch.setattr(sweep, "FACTS", 60)
@@ -85,6 +105,11 @@ LONG_AGO: dict[str, Story] = {
     + [line for rid in ("v-1", "w-1") for line in used(rid, 20, 23, ABORTED)]
     + calls("/pause_generation", 24),
     "a batch": batch("several", 20, 22),
+    "outputs for nobody": used("left", 5, 6)[:1] + undelivered("left", 7, 290),
+    "outputs for nobody, of a rid that was used again": used("left", 5, 6)[:1]
+    + undelivered("left", 7, 120)
+    + used("left", 121, 122)[:1]
+    + undelivered("left", 130, 290),
     "timeouts far apart": used("t-1", 20, 26, TIMEOUT) + used("u-1", 220, 226, TIMEOUT),
     "one that nothing ended": used("silent", 20, 21)[:1],
     "a warm-up, and a request of the same rid": [
