@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from sglang_lifecycle.parsers.processes import forkable
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-
-_UNFORKED = frozenset({"polars", "distributed"})
-"""What has threads of its own, which a process that is forked off would lack."""
 
 Result = TypeVar("Result")
 
@@ -25,12 +23,10 @@ class Beside(Generic[Result]):
 
     def __init__(self, work: Callable[[], Result], small: Callable[[Result], bool]) -> None:
         self._work, self._connection = work, None
-        if sys.platform == "linux" and threading.active_count() == 1 and _UNFORKED.isdisjoint(sys.modules):
-            from multiprocessing import get_context
-
-            context = get_context("fork")
-            self._connection, other = context.Pipe(duplex=False)
-            context.Process(target=_answer, args=(work, small, other), daemon=True).start()
+        if forkable():
+            forks = get_context("fork")
+            self._connection, other = forks.Pipe(duplex=False)
+            forks.Process(target=_answer, args=(work, small, other), daemon=True).start()
             other.close()
 
     def result(self) -> Result:

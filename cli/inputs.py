@@ -11,7 +11,6 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from sglang_lifecycle.cli import settings
-from sglang_lifecycle.cli.beside import Beside
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
 from sglang_lifecycle.cli.output import progress
 from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
@@ -192,8 +191,11 @@ class Inputs:
         envelopes.tell(question.envelopes)
         stores = [path for path in question.paths if store.is_store(path)]
         self._logs = [path for path in question.paths if path not in stores]
-        work = functools.partial(_parts, stores, about)
-        self._take_stored = Beside(work, _small).result if stores and about else work
+        self._take_stored: Callable[[], list[Evidence]] = functools.partial(_parts, stores, about)
+        if stores and about:
+            from sglang_lifecycle.cli.beside import Beside
+
+            self._take_stored = Beside(self._take_stored, _small).result
         self._reading: Reading | None = None  # a store alone needs nothing of what reads logs
         if self._logs:
             from sglang_lifecycle.parsers.log import Reading

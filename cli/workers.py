@@ -43,9 +43,11 @@ def workers(paths: Sequence[str], address: str | None = None, shards: str | None
             yield pool
     elif (cpu_count() or 1) > 1 and size(paths) > _LARGE:
         from concurrent.futures import ProcessPoolExecutor
-        from multiprocessing import get_context
 
-        with ProcessPoolExecutor(mp_context=get_context("spawn")) as own:
+        from sglang_lifecycle.parsers.processes import context
+
+        with ProcessPoolExecutor(mp_context=context()) as own:
+            own.submit(os.getpid)  # they are there before anything else runs here
             yield own
     else:
         yield None

@@ -157,7 +157,12 @@ class Place(NamedTuple):
 
 def read_range(place: Place, zone: tzinfo) -> Range:
     """Read the lines that begin in a range, whose first line begins a record. Raises OSError."""
-    with uncollected(), place.path.open("rb", buffering=1 << 20) as file:
+    with uncollected():  # what was read is gone before garbage is looked for
+        return _read_range(place, zone)
+
+
+def _read_range(place: Place, zone: tzinfo) -> Range:
+    with place.path.open("rb", buffering=1 << 20) as file:
         prefix = Prefix(zone)
         reader = _RangeReader(Source(""), prefix)
         whole = Outside(reader, prefix) if place.start == place.base == 0 else None

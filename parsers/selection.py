@@ -142,10 +142,11 @@ def everywhere(path: Path, size: int, needles: Sequence[bytes], report: Callable
     if found is not None:
         return _counted(path, *found)
     from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
+
+    from sglang_lifecycle.parsers.processes import context
 
     whole = Places(array("Q"), array("Q"), frozenset(), 0)
-    with ProcessPoolExecutor(min(cpu_count() or 1, number), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(cpu_count() or 1, number), context()) as pool:
         bounds = [size * i // number for i in range(number + 1)]
         tasks = [(end, pool.submit(scan, path, start, end, needles)) for start, end in pairwise(bounds)]
         for end, task in tasks:
