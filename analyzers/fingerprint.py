@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from operator import attrgetter
 
 from sglang_lifecycle.analyzers.lives import Life
 from sglang_lifecycle.analyzers.versions import RELEASES
@@ -58,17 +59,20 @@ def told(version: str) -> Release:
 
 
 _SENT = "response_sent_to_client_ts"
+_ROUGHLY = attrgetter("pattern", "message_id", "at_from")
 
 
 def fingerprint(life: Life) -> Release:
     """The releases that can have written a life's facts."""
     possible = set(_ALL)
     seen = set()
-    for fact in life.told:
-        kind = (fact.pattern, fact.message_id, fact.at_from, fact.detail.get("fields"), _SENT in fact.detail)
+    for roughly, fact in zip(map(_ROUGHLY, life.told), life.told, strict=True):
+        if roughly in seen and "fields" not in fact.detail and fact.at_from != "neighbours":
+            continue
+        kind = (*roughly, fact.detail.get("fields"), _SENT in fact.detail)
         if fact.tainted or kind in seen:  # what narrows no further does not narrow later
             continue
-        seen.add(kind)
+        seen |= {roughly, kind}
         for allowed in _allowed(fact):
             narrowed = possible & allowed
             if narrowed:  # a line of another process or a damaged one must not empty the set

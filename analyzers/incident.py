@@ -28,6 +28,7 @@ CALLS = {
 """The HTTP calls that matter to a request's life, by the beginning of their path."""
 
 _CALLED = tuple(CALLS)
+_BATCHES = frozenset({Event.BATCH_PREFILL, Event.BATCH_DECODE})
 
 OUTSIDE = frozenset(e for e in Event if e.startswith(("gateway.", "platform.", "trace.")))
 """Facts that come from outside a server."""
@@ -84,13 +85,10 @@ class Incident:
         found = attempts.attempts(life)
         scene = Scene(life, found, told or fingerprint.fingerprint(life))
         scene.responses = responses.assign(life, found)
+        scene.batches = [(order, fact) for order, fact in life.placed() if fact.event in _BATCHES and not fact.tainted]
         for order, fact in life.placed():
-            if fact.tainted:
-                continue
-            if fact.event in (Event.BATCH_PREFILL, Event.BATCH_DECODE):
-                scene.batches.append((order, fact))
-            elif fact.event is Event.HTTP_ACCESS and (path := str(fact.detail["path"])).startswith(_CALLED):
-                kind = next(k for p, k in CALLS.items() if path.startswith(p))
+            if fact.event is Event.HTTP_ACCESS and fact.detail["path"].startswith(_CALLED) and not fact.tainted:
+                kind = next(k for p, k in CALLS.items() if fact.detail["path"].startswith(p))
                 scene.calls.append(Call(kind, order, fact))
         return scene
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import accumulate, takewhile
+from operator import attrgetter
 
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -18,6 +19,9 @@ DEATHS = frozenset({
     Event.PROCESS_CRASHED, Event.PROCESS_EXITED, Event.PROCESS_SIGQUIT, Event.WATCHDOG_FIRED, Event.SERVER_SIGTERM,
     Event.PROCESS_FATAL,
 })  # fmt: skip
+
+
+_PROCESS = attrgetter("process")
 
 
 def times(fact: Fact) -> int:
@@ -109,7 +113,7 @@ def lives(facts: Sequence[Fact], names: Mapping[str, str] | None = None) -> list
 
 def _servers(facts: Sequence[Fact], names: Mapping[str, str]) -> dict[str, list[Fact]]:
     """Each log that speaks of a server's processes is a server, as are those of one name; the others go by path."""
-    sources = list(dict.fromkeys(f.process for f in facts))
+    sources = list(dict.fromkeys(map(_PROCESS, facts)))
     speaking = list(dict.fromkeys(f.process for f in facts if f.event in _PROCESS_EVENTS))
     named = {source: name for source in sources if (name := _named(source, names)) is not None}
     home = {source: named.get(source, source) for source in (*speaking, *named)}
@@ -150,7 +154,7 @@ def _shared_folders(first: str, second: str) -> int:
 
 def _merge(facts: Sequence[Fact]) -> list[Fact]:
     """One order for the facts of several logs: by time, each log's own lines never out of turn."""
-    if len({f.process for f in facts}) <= 1:
+    if len(set(map(_PROCESS, facts))) <= 1:
         return list(facts)
     clocks: dict[str, float] = {}
     keyed = []

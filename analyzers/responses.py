@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.lives import Life
@@ -35,7 +36,12 @@ class Responses:
 
 def is_generation(fact: Fact) -> bool:
     """Whether an access line answers a request for text or an embedding."""
-    return fact.detail.get("method") == "POST" and bool(_GENERATION.match(str(fact.detail.get("path"))))
+    return fact.detail.get("method") == "POST" and _generates(str(fact.detail.get("path")))
+
+
+@lru_cache(maxsize=256)
+def _generates(path: str) -> bool:
+    return _GENERATION.match(path) is not None
 
 
 def assign(life: Life, attempts: list[Attempt]) -> Responses:
@@ -86,7 +92,7 @@ class _Matcher:
         self.life = life
         self.at_receive = {id(a.received): a for a in attempts if a.received is not None}
         self.at_finish = {id(a.finish): a for a in attempts if a.finish is not None}
-        self.gone = {id(f): a for a in attempts for f in a.of(Event.CLIENT_DISCONNECTED)}
+        self.gone = {id(f): a for a in attempts if a.facts for f in a.of(Event.CLIENT_DISCONNECTED)}
         self.silent: list[Attempt] = []  # received, never finished, not yet explained; newest last
         self.answered = _Answered()
         self.streams: deque[tuple[int, Attempt]] = deque(

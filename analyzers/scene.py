@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from sglang_lifecycle.analyzers import responses
@@ -220,6 +221,28 @@ class Scene:
         """How many attempts that do finish were between `Receive` and `Finish` at a place."""
         arrived = bisect.bisect_left(self._arriving, order)
         return arrived - bisect.bisect_right(self._ends, order)
+
+    @cached_property
+    def _latest(self) -> tuple[list[Attempt], list[float]]:
+        """The attempts of `_ending` in the order of their ends, and the earliest time of each end or a later one."""
+        attempts = sorted(self._ending, key=lambda a: a.finish_order or 0)
+        earliest = list(accumulate((a.ended_at or 0.0 for a in reversed(attempts)), min))
+        return attempts, earliest[::-1]
+
+    def outliving(self, order: int, born: int, at: float) -> int:
+        """How many attempts that arrived before `born` were between `Receive` and `Finish` at a later place, to `at`.
+
+        `at` is in UTC epoch seconds: those are meant that end then or later.
+        """
+        first, last = bisect.bisect_left(self._arriving, born), bisect.bisect_left(self._arriving, order)
+        ended = bisect.bisect_right(self._ends, order)
+        alive = first - ended + sum((a.finish_order or 0) <= order for a in self._ending[first:last])
+        attempts, earliest = self._latest
+        while ended < len(attempts) and earliest[ended] < at:
+            attempt = attempts[ended]
+            alive -= attempt.order < born and (attempt.ended_at or 0.0) < at
+            ended += 1
+        return alive
 
     def open_at(self, order: int) -> list[Attempt]:
         """Attempts received before a place and not finished there, those that never finish last."""

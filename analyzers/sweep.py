@@ -74,16 +74,15 @@ class Sweep:
 
     def take(self, facts: Iterable[Fact]) -> None:
         """Take the next facts; their times have to be settled."""
-        held, limit = self._facts, self._limit
-        for fact in facts:
-            held.append(fact)
-            if fact.event in _USES:
-                self._settled.discard(fact.rid or "")
-                if fact.event is Event.REQUEST_RECEIVED:
-                    self._left.discard(fact.rid or "")
-            if len(held) >= limit:
-                self._judge(len(held) - CONTEXT)
-                held, limit = self._facts, self._limit
+        rest = list(facts)
+        while rest:
+            room = max(1, self._limit - len(self._facts))
+            more, rest = rest[:room], rest[room:]
+            self._facts += more
+            self._settled.difference_update([fact.rid for fact in more if fact.event in _USES])
+            self._left.difference_update([fact.rid for fact in more if fact.event is Event.REQUEST_RECEIVED])
+            if len(self._facts) >= self._limit:
+                self._judge(len(self._facts) - CONTEXT)
 
     @property
     def _limit(self) -> int:
@@ -122,7 +121,7 @@ class Sweep:
         """Give the row of a request, if it is settled together with the others of its batch."""
         finished = plain(view.incident, rid) if self._count is not None else None
         if finished is not None and self._count is not None:
-            if view.settled is None or all(map(view.ended, together)):
+            if view.known(finished) if len(together) == 1 else all(map(view.ended, together)):
                 self._gone.pop(rid, None)
                 self._settled.add(rid)
                 self._given.add(rid)
@@ -241,11 +240,15 @@ class _View:
         """Whether lines name a rid that has no record of its own."""
         return all(attempt.received is attempt.finish is None for _, attempt in self.incident.peers(rid))
 
+    def known(self, attempt: Attempt) -> bool:
+        """Whether the end of an attempt is settled."""
+        return self.settled is None or self._end(attempt) < self.settled
+
     def ended(self, rid: str) -> bool:
         """Whether the newest use of a rid has an end, which is settled, as those of the others that have one."""
         attempts = [attempt for _, attempt in self.incident.peers(rid)]
-        ends = [self._end(attempt) for attempt in attempts if attempt.finish is not None]
-        return attempts[-1].finish is not None and max(ends) < (self.settled or 0)
+        ended = [attempt for attempt in attempts if attempt.finish is not None]
+        return attempts[-1].finish is not None and all(map(self.known, ended))
 
     def _end(self, attempt: Attempt) -> int:
         return self.places.get(id(attempt.finish), 0)
@@ -366,10 +369,11 @@ def audit(
         listed.count(rid, synthetic or ignores(rid))
 
     sweep = Sweep(listed.give, incident, count if not everything and since is until is None else None)
-    evidence = stream(sweep.take)
-    if evidence is None:
-        return None
-    events = sweep.finish()
+    with uncollected():
+        evidence = stream(sweep.take)
+        if evidence is None:
+            return None
+        events = sweep.finish()
     rows = listed.rows
     return (
         Audit(
