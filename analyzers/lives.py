@@ -25,17 +25,18 @@ _PROCESS = attrgetter("process")
 
 
 def times(fact: Fact) -> int:
-    """How often a line was said, word for word, without another in between; the last time is left out if it is told."""
-    again = int(fact.detail.get("again", 0))
-    return again if again and fact.rid is not None else again + 1
+    """How often a line was said, word for word, without another in between."""
+    return int(fact.detail.get("again", 0)) + 1
 
 
-def _last(fact: Fact) -> Fact:
-    """The last time that a line was said which was repeated."""
-    last = fact.copy()
-    del last.detail["again"]
-    last.line, last.offset = last.detail.pop("last_line"), last.detail.pop("last_offset")
-    return last
+def last(fact: Fact) -> Fact:
+    """The last time that a line was said, where it was repeated."""
+    if "again" not in fact.detail:
+        return fact
+    newest = fact.copy()
+    del newest.detail["again"]
+    newest.line, newest.offset = newest.detail.pop("last_line"), newest.detail.pop("last_offset")
+    return newest
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class Life:
     """Its name, else the log that speaks of its processes."""
     number: int
     told: list[Fact] = field(default_factory=list)
-    """Its facts; of a line that was repeated only the first, and the last where a request is told of."""
+    """Its facts; of a line that was repeated only the first."""
     restarted: bool = False
     """Another life of the same server follows."""
     killed: list[Fact] = field(default_factory=list)
@@ -172,21 +173,22 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
     `server_args=` is printed once per start by the main process (0.3.6 to 0.5.23). `The server is fired up` alone
     does not cut: with several HTTP workers each prints it.
     """
-    found = [Life(server, 1)]
+    begins = [0]
     served = died = False
-    for fact in facts:
-        if not fact.tainted and (not served or fact.event in _TURNS):
-            starts = fact.event is Event.SERVER_ARGS and fact.pattern == "server.args"
-            if (starts and (served or died)) or (fact.event is Event.SERVER_READY and died):
-                found[-1].restarted = True
-                found.append(Life(server, len(found) + 1))
-                served = died = False
-            served = served or fact.event in (Event.SERVER_READY, Event.REQUEST_FINISHED, Event.REQUEST_RECEIVED)
-            died = died or fact.event in DEATHS
-        found[-1].told.append(fact)
-        if "again" in fact.detail and fact.rid is not None:  # of probes nobody asks
-            found[-1].told.append(_last(fact))
-    return found
+    for place, fact in enumerate(facts):
+        if (served and fact.event not in _TURNS) or fact.tainted:
+            continue
+        starts = fact.event is Event.SERVER_ARGS and fact.pattern == "server.args"
+        if (starts and (served or died)) or (fact.event is Event.SERVER_READY and died):
+            begins.append(place)
+            served = died = False
+        served = served or fact.event in (Event.SERVER_READY, Event.REQUEST_FINISHED, Event.REQUEST_RECEIVED)
+        died = died or fact.event in DEATHS
+    ends = [*begins[1:], len(facts)]
+    return [
+        Life(server, number, list(facts[begin:end]), restarted=end < len(facts))
+        for number, (begin, end) in enumerate(zip(begins, ends, strict=True), 1)
+    ]
 
 
 _TURNS = DEATHS | {Event.SERVER_ARGS, Event.SERVER_READY}

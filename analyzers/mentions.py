@@ -10,6 +10,7 @@ import bisect
 from sglang_lifecycle.analyzers import deaths, outcomes
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.lives import last
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -132,7 +133,7 @@ def _note_zombie(attempt: Attempt, finding: Finding) -> None:
     outputs = attempt.of(Event.OUTPUT_UNDELIVERABLE)
     if len(outputs) > 1:
         finding.effects.append("zombie")
-        finding.evidence += [outputs[0], outputs[-1]]
+        finding.evidence += [outputs[0], last(outputs[-1])]
         finding.notes.append((f"the engine wrote {len(outputs)} outputs for it that nobody read", outputs[:1]))
 
 
