@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cache
 from itertools import repeat
 
 from sglang_lifecycle.analyzers import deaths
@@ -21,6 +22,7 @@ from sglang_lifecycle.analyzers.explain import plain
 from sglang_lifecycle.analyzers.incident import CALLS, Incident
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.analyzers.moments import TIMEOUTS
+from sglang_lifecycle.analyzers.verdict import Model
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 from sglang_lifecycle.parsers.garbage import uncollected
 
@@ -300,6 +302,11 @@ class _Rids:
 _PARTS = 64  # one at a time is made a dictionary of
 
 
+@cache
+def _fields(kind: type[Model]) -> set[str]:
+    return set(kind.model_fields)
+
+
 class _Rows:
     """The rows that an audit lists: all, or all but those of requests that simply finished, which are counted."""
 
@@ -315,6 +322,8 @@ class _Rows:
         before = self._rows.get(found.rid)
         if before is not None and before.status == "interrupted" != found.status:
             return
+        for model in (found, found.times):  # which fields are set is the same for all: half of what a row takes
+            object.__setattr__(model, "__pydantic_fields_set__", _fields(type(model)))
         if self._everything or found.status != "finished":
             self._rows[found.rid] = found
         elif not found.members:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -77,19 +77,23 @@ def _ndjson(audit: Audit, clock: Clock, limit: int | None) -> str:
 
 
 def _records(audit: Audit) -> Iterator[str]:
+    import json
+
     from sglang_lifecycle.analyzers import listing as models
 
-    kinds: list[tuple[type[BaseModel], list[BaseModel]]] = [
-        (models.InputRecord, [*audit.inputs]),
-        (models.ServerEventRecord, [*audit.server_events]),
-        (models.RequestRecord, [*audit.requests]),
-        (models.ThresholdRecord, [*audit.thresholds]),
+    kinds: list[tuple[type[BaseModel], Sequence[BaseModel]]] = [
+        (models.InputRecord, audit.inputs),
+        (models.ServerEventRecord, audit.server_events),
+        (models.RequestRecord, audit.requests),
+        (models.ThresholdRecord, audit.thresholds),
         (models.ComparisonRecord, [audit.comparison] if audit.comparison else []),
         (models.TotalsRecord, [audit.totals]),
     ]
     for kind, items in kinds:
+        own = {name: told.default for name, told in kind.model_fields.items() if name in kind.__annotations__}
+        end = json.dumps(own, separators=(",", ":"))[1:]
         for item in items:
-            yield dumped(kind.model_construct(None, **dict(item)))
+            yield f"{dumped(item)[:-1]},{end}"
 
 
 def _csv(audit: Audit, clock: Clock, limit: int | None) -> str:
