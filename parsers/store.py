@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".parquet"
 _MAGIC = b"PAR1"
-_FORMAT = "3"
+_FORMAT = "4"
 _ROWS = 8_000  # rows of a group: a question about one request reads a few
 _SERVER = (
     "server.",
@@ -77,6 +77,7 @@ class Writer:
     def __init__(self, folder: Path) -> None:
         self.sources: list[Source] = []
         self.facts = 0
+        self._keys: set[str] = set()
         self._folder = folder
         self._index: list[pl.DataFrame] = []
 
@@ -94,6 +95,7 @@ class Writer:
         with _written():
             rows.write_parquet(self._folder / f"{len(self._index)}.parquet", compression="lz4")
         self._index.append(_index(rows))
+        self._keys |= table.keys(facts)
         self.facts += len(facts)
 
     def write(self, path: Path) -> None:
@@ -102,7 +104,10 @@ class Writer:
 
         index = pl.concat(self._index).sort("id", "about")
         filled = index.with_row_index("place", offset=self.facts).with_columns(server=pl.lit(False), at=pl.lit(0.0))
-        rows = [pl.scan_parquet(self._folder / f"{number}.parquet") for number in range(len(self._index))]
+        # What no fact says is left out: each column counts where the file is opened, however empty it is.
+        told = pl.struct(pl.col("detail").struct.field(key) for key in sorted(self._keys) or ("again",))
+        parts = [pl.scan_parquet(self._folder / f"{number}.parquet") for number in range(len(self._index))]
+        rows = [part.with_columns(detail=told) for part in parts]
         servers = [part.filter(pl.col("server")) for part in rows]
         others = [part.filter(pl.col("server").not_()) for part in rows]
         metadata = {
@@ -164,7 +169,7 @@ def load(path: str | Path, about: Sequence[str] = ()) -> Evidence:
         rows, number = pl.scan_parquet(path), int(metadata["lifecycle.facts"])
         part, narrow = _part(rows, number, about) if about else (None, False)
         chosen = rows.filter(part if part is not None else pl.col("place") < number).sort("place")
-        found = chosen.select(list(table.SCHEMA)).collect().cast(table.SCHEMA)
+        found = chosen.select(list(table.SCHEMA)).collect()
         sources = [Source(**s) for s in orjson.loads(metadata["lifecycle.sources"])]
         return Evidence(list(table.facts(found)), sources, partial=part is not None, narrow=narrow)
     except (pl.exceptions.PolarsError, KeyError, TypeError, ValueError) as problem:
