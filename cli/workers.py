@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,8 @@ def workers(paths: Sequence[str], address: str | None = None, shards: str | None
 
         from sglang_lifecycle.parsers.processes import context
 
-        with ProcessPoolExecutor(mp_context=context()) as own:
+        # Whoever forks them off may have stopped looking for garbage, for as long as they live.
+        with ProcessPoolExecutor(mp_context=context(), initializer=gc.enable) as own:
             own.submit(os.getpid)  # they are there before anything else runs here
             yield own
     else:
