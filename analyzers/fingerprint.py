@@ -66,7 +66,8 @@ def fingerprint(life: Life) -> Release:
     """The releases that can have written a life's facts."""
     possible = set(_ALL)
     seen = set()
-    for roughly, fact in zip(map(_ROUGHLY, life.told), life.told, strict=True):
+    for fact in life.told:
+        roughly = _ROUGHLY(fact)
         if roughly in seen and "fields" not in fact.detail and fact.at_from != "neighbours":
             continue
         kind = (*roughly, fact.detail.get("fields"), _SENT in fact.detail)

@@ -25,7 +25,7 @@ _PROCESS = attrgetter("process")
 
 
 def times(fact: Fact) -> int:
-    """How often a line was said, word for word, without another in between."""
+    """How often a line was said that a fact tells of: at once, or at any time where the fact counts for others."""
     return int(fact.detail.get("again", 0)) + 1
 
 

@@ -229,20 +229,23 @@ class Scene:
         earliest = list(accumulate((a.ended_at or 0.0 for a in reversed(attempts)), min))
         return attempts, earliest[::-1]
 
-    def outliving(self, order: int, born: int, at: float) -> int:
-        """How many attempts that arrived before `born` were between `Receive` and `Finish` at a later place, to `at`.
+    def outlived(self, order: int, born: int, at: float, number: int) -> bool:
+        """Whether so many attempts that arrived before `born` were in flight at a later place and end at `at` or later.
 
-        `at` is in UTC epoch seconds: those are meant that end then or later.
+        `at` is in UTC epoch seconds. Those in flight are between `Receive` and `Finish`.
         """
         first, last = bisect.bisect_left(self._arriving, born), bisect.bisect_left(self._arriving, order)
         ended = bisect.bisect_right(self._ends, order)
         alive = first - ended + sum((a.finish_order or 0) <= order for a in self._ending[first:last])
         attempts, earliest = self._latest
-        while ended < len(attempts) and earliest[ended] < at:
+        looked_at = 0
+        while alive >= number and ended < len(attempts) and earliest[ended] < at:
+            if looked_at == _BLOCK:  # the log's clock has been set back
+                return sum(a.order < born and (a.ended_at or 0.0) >= at for a in self.alive_at(order)) >= number
             attempt = attempts[ended]
             alive -= attempt.order < born and (attempt.ended_at or 0.0) < at
-            ended += 1
-        return alive
+            ended, looked_at = ended + 1, looked_at + 1
+        return alive >= number
 
     def open_at(self, order: int) -> list[Attempt]:
         """Attempts received before a place and not finished there, those that never finish last."""

@@ -67,7 +67,7 @@ def _all_finish(scene: Scene, previous: int, order: int, fact: Fact) -> bool:
     if admitted > scene.arrived_between(previous, order) or scene.known_alive(order) < seen:
         return False
     born, stays = previous if admitted else order, fact.at + _MARGIN
-    return scene.outliving(order, born, stays) >= seen
+    return scene.outlived(order, born, stays, seen)
 
 
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:

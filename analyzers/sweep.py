@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
-from itertools import repeat
 
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
@@ -21,9 +20,11 @@ from sglang_lifecycle.analyzers.audit import Tally, event, inputs, inside, order
 from sglang_lifecycle.analyzers.explain import plain
 from sglang_lifecycle.analyzers.incident import CALLS, Incident
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent, Totals
+from sglang_lifecycle.analyzers.lives import last, times
 from sglang_lifecycle.analyzers.moments import TIMEOUTS
 from sglang_lifecycle.analyzers.verdict import Model
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
+from sglang_lifecycle.parsers.forms import AGAIN
 from sglang_lifecycle.parsers.garbage import uncollected
 
 FACTS = 150_000
@@ -123,7 +124,8 @@ class Sweep:
         """Give the row of a request, if it is settled together with the others of its batch."""
         finished = plain(view.incident, rid) if self._count is not None else None
         if finished is not None and self._count is not None:
-            if view.known(finished) if len(together) == 1 else all(map(view.ended, together)):
+            alone = len(together) == 1
+            if view.settled is None or (view.known(finished) if alone else all(map(view.ended, together))):
                 self._gone.pop(rid, None)
                 self._settled.add(rid)
                 self._given.add(rid)
@@ -190,38 +192,44 @@ class Sweep:
                 yield fact
 
 
-def _outlined(facts: Iterable[Fact]) -> Iterator[Fact]:
-    """Facts, with the first and the last of the outputs that a request goes on to have for nobody, the first as often.
+def _outlined(facts: Iterable[Fact]) -> Iterable[Fact]:
+    """Of the outputs that a request has for nobody only the first, which counts for those left out, and the last.
 
-    There may be one for each token, as long as the log.
+    There may be one for each token, as long as the log. What lies on two sides of an arrival stays apart: outputs are
+    looked for between the arrival and the end of whoever waited meanwhile.
     """
-    kept: list[Fact | None] = []
-    told: dict[str | None, tuple[Fact, int]] = {}
+    kept: dict[int, Fact] = {}
+    told: dict[str, list[int]] = {}
+    counting: set[int] = set()
     for fact in facts:
-        if fact.event in _USES:
+        if fact.event in _APART:
+            told.clear()
+        elif fact.event is Event.REQUEST_FINISHED and fact.rid is not None:
             told.pop(fact.rid, None)
-        elif fact.event is Event.OUTPUT_UNDELIVERABLE and not fact.tainted:
-            first, place = told.get(fact.rid, (fact, len(kept)))
-            newest = kept[place] if place < len(kept) else None
-            if newest is not None and newest is not first:
-                _absorb(first, newest)
-                kept[place] = None
-            told[fact.rid] = first, len(kept)
-        kept.append(fact)
-    return (fact for fact in kept if fact is not None)
+        elif fact.event is Event.OUTPUT_UNDELIVERABLE and fact.rid is not None and not fact.tainted:
+            both = told.setdefault(fact.rid, [])
+            if len(both) > 1:
+                first, between = both[0], kept.pop(both.pop())
+                if first not in counting:
+                    kept[first] = kept[first].copy()
+                    counting.add(first)
+                _count(kept[first], between)
+            both.append(id(fact))
+        kept[id(fact)] = fact
+    return kept.values()
 
 
-def _absorb(fact: Fact, later: Fact) -> None:
-    """Let a fact stand for a later one that says the same."""
-    said, last = fact.detail, later.detail
-    said["again"] = said.get("again", 0) + last.get("again", 0) + 1
-    said["last_line"] = last.get("last_line", later.line)
-    said["last_offset"] = last.get("last_offset", later.offset)
+def _count(fact: Fact, later: Fact) -> None:
+    """Let a fact count for a later one that says the same."""
+    newest = last(later)
+    said = fact.detail.get("again", 0) + times(later), newest.line, newest.offset
+    fact.detail.update(zip(AGAIN, said, strict=True))
 
 
 _ROUNDS = 3  # judgements after which a request that has left the engine is not looked at again
 _LIMITS = 500  # timeouts, the newest, whose times tell the limit
 _USES = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED})
+_APART = frozenset({Event.REQUEST_RECEIVED, Event.SERVER_ARGS, Event.SERVER_READY})
 _OF_ABSENCE = frozenset({"abort-all", "pause-abort", "weight-update-abort"})
 """Causes that nothing may have outlived."""
 
@@ -244,7 +252,7 @@ class _View:
 
     def known(self, attempt: Attempt) -> bool:
         """Whether the end of an attempt is settled."""
-        return self.settled is None or self._end(attempt) < self.settled
+        return self._end(attempt) < (self.settled or 0)
 
     def ended(self, rid: str) -> bool:
         """Whether the newest use of a rid has an end, which is settled, as those of the others that have one."""
@@ -267,10 +275,10 @@ class _View:
 
     def quiet(self, rid: str) -> bool:
         """Whether a request without an end has not been heard of for long."""
-        facts: set[int] = set()  # a line that was repeated is among them as often
+        facts: set[int] = set()  # a line that was repeated is among an attempt's as often
         for _, attempt in self.incident.peers(rid):
             facts.update(map(id, (attempt.received, attempt.finish, *attempt.facts, *attempt.errors)))
-        return max(map(self.places.get, facts, repeat(0))) < (self.settled or 0)
+        return all(self.places.get(fact, 0) < (self.settled or 0) for fact in facts)
 
 
 class _Rids:

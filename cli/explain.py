@@ -114,6 +114,8 @@ def command(
 
 
 def _import_screen() -> None:
+    """Import what shows a verdict."""
+    import rich.console  # noqa: F401
 
     import sglang_lifecycle.cli.screen
     import sglang_lifecycle.parsers.quote  # noqa: F401

@@ -119,7 +119,8 @@ class Request:
     def about(self, ids: Sequence[str], meanwhile: Callable[[], None] | None = None) -> tuple[Evidence, Incident]:
         """Read what the fate of a few requests rests on: a part of large logs where that is enough, else all.
 
-        Logs that memory can't hold are read in part in any case. While stores are read `meanwhile` is called.
+        Logs that memory can't hold are read in part in any case. `meanwhile` is called before logs are read, and while
+        another process reads stores.
         """
         from sglang_lifecycle.parsers.ids import searchable
 
@@ -191,11 +192,7 @@ class Inputs:
         envelopes.tell(question.envelopes)
         stores = [path for path in question.paths if store.is_store(path)]
         self._logs = [path for path in question.paths if path not in stores]
-        self._take_stored: Callable[[], list[Evidence]] = functools.partial(_parts, stores, about)
-        if stores and about:
-            from sglang_lifecycle.cli.beside import Beside
-
-            self._take_stored = Beside(self._take_stored, _small).result
+        self._take_stored = _sent(stores, about) if stores and about else functools.partial(_parts, stores, about)
         self._reading: Reading | None = None  # a store alone needs nothing of what reads logs
         if self._logs:
             from sglang_lifecycle.parsers.log import Reading
@@ -209,7 +206,7 @@ class Inputs:
         cluster: str | None = None,
         shards: str | None = None,
     ) -> None:
-        """Read it all; `report` is called with the bytes read and the bytes in all, and may call `so_far`."""
+        """Read the logs; `report` is called with the bytes read and the bytes in all, and may call `so_far`."""
         if self._reading is not None:
             with workers(self._logs if self._together else (), cluster, shards) as pool:
                 self._reading.read(self._logs, report, pool)
@@ -249,22 +246,25 @@ def complain(evidence: Evidence) -> None:
         error(text)
 
 
-def _parts(stores: Sequence[str], about: Sequence[str]) -> list[Evidence]:
-    """What stores say, each for itself."""
-    return [_part(path, about) for path in stores]
+def _sent(stores: Sequence[str], about: Sequence[str]) -> Callable[[], list[Evidence]]:
+    """Send for what stores say of ids; what is too much to be carried is read when it is asked for."""
+    from sglang_lifecycle.cli.errand import Errand
+
+    here = functools.partial(_parts, stores, about)
+    return Errand(functools.partial(here, little=True), here).result
 
 
-def _small(parts: Sequence[Evidence]) -> bool:
-    """Whether little was read of stores."""
-    return all(part.partial or part.failed for part in parts)
+def _parts(stores: Sequence[str], about: Sequence[str], little: bool = False) -> list[Evidence]:
+    """What stores say, each for itself. Raises `TooMuch` where it should be little and isn't."""
+    return [_part(path, about, little) for path in stores]
 
 
-def _part(path: str, about: Sequence[str]) -> Evidence:
+def _part(path: str, about: Sequence[str], little: bool) -> Evidence:
     from sglang_lifecycle.parsers import store
     from sglang_lifecycle.parsers.evidence import Evidence
 
     try:
-        return store.load(path, about)
+        return store.load(path, about, little)
     except (store.StoreError, OSError) as problem:
         return Evidence(failed=[str(problem)])
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import cpu_count
@@ -21,6 +24,9 @@ _WAIT = 10
 _RETRIES = 3
 """So often is a range read again whose worker died."""
 
+
+_GLANCE = 1.0
+"""Seconds after which a worker looks whether its parent is still there."""
 
 _LARGE = 96 << 20
 """Bytes of logs from which on processes are started for them."""
@@ -44,15 +50,36 @@ def workers(paths: Sequence[str], address: str | None = None, shards: str | None
             yield pool
     elif (cpu_count() or 1) > 1 and size(paths) > _LARGE:
         from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import active_children
 
         from sglang_lifecycle.parsers.processes import context
 
-        # Whoever forks them off may have stopped looking for garbage, for as long as they live.
-        with ProcessPoolExecutor(mp_context=context(), initializer=gc.enable) as own:
+        with ProcessPoolExecutor(mp_context=context(), initializer=_attend, initargs=(os.getpid(),)) as own:
             own.submit(os.getpid)  # they are there before anything else runs here
-            yield own
+            try:
+                yield own
+            except BaseException:  # nobody waits for what they still read
+                for worker in active_children():
+                    worker.terminate()
+                raise
     else:
         yield None
+
+
+def _attend(parent: int) -> None:
+    """Begin as a worker: it ends with its parent, however that ends, and is not who an interruption is meant for.
+
+    Whoever forked it off may have stopped looking for garbage.
+    """
+    gc.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_GLANCE)
+    os._exit(1)
 
 
 def size(paths: Sequence[str]) -> int:

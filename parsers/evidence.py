@@ -180,7 +180,7 @@ class Evidence:
     """Whether lines were left out that one abort may have hit together with what was asked about."""
 
     def __reduce__(self) -> tuple[Callable[..., Evidence], tuple[Any, ...]]:
-        """To another process its facts go as columns: one by one they take five times as long."""
+        """To another process its facts go as columns: one by one they take several times as long."""
         columns = list(zip(*map(_values, self.facts), strict=True))
         return _of_columns, (columns, self.sources, self.failed, self.partial, self.narrow)
 

@@ -18,7 +18,7 @@ Stamp = tuple[str | None, float | None, float | None, str | None]
 """A fact's `rank`, `at`, `at_error` and `at_from`."""
 
 AGAIN = ("again", "last_line", "last_offset")
-"""Keys of the detail of a line that was repeated at once: how often, and where the last one stands."""
+"""Keys of the detail of a line that was said again: how often, and where the last one stands."""
 
 _EVENTS = list(Event)
 _NUMBERS = {event: number for number, event in enumerate(_EVENTS)}
@@ -73,6 +73,11 @@ class Row:
         self.form, self.line, self.offset, self.length = form, line, offset, length
         self.stamp, self.texts, self.tainted = stamp, texts, False
         self.again: tuple[int, int, int] | None = None
+
+    @property
+    def event(self) -> Event:
+        """The kind of fact."""
+        return self.form.event
 
     def fact(self, source: str) -> Fact:
         """The fact that it stands for."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """While facts and rows are made: they are many and part of no cycle, and looking through them takes as long."""
+    """While facts are made and judged: they are many and part of no cycle, and looking through them takes as long."""
     enabled = gc.isenabled()
     gc.disable()
     try:

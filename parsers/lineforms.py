@@ -53,9 +53,9 @@ class LineForm:
         """Whether a message can be told together with others: all can."""
         return True
 
-    def repeats(self, texts: Sequence[Any]) -> bool:
-        """Whether a message may be said often, word for word."""
-        return repeats(self.event, texts[self._path - 1] if self._path is not None else None)
+    def path(self, texts: Sequence[Any]) -> Any:
+        """The path that a message names, if any."""
+        return texts[self._path - 1] if self._path is not None else None
 
     def fact(self, source: str, row: Row) -> Fact:
         """The fact of a message."""

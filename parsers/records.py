@@ -156,7 +156,7 @@ class RecordReader:
         fact = facts.from_pattern(found[0], found[1], self._blank(lines, head, tainted))
         self._strangers.remember(lines[0], fact)
         self._known(found[0], fact)
-        self._say(lines[0], fact)
+        self._say(lines[0], fact, fact.detail.get("path"))
 
     @staticmethod
     def _json(head: Head) -> dict[str, Any] | None:
@@ -212,9 +212,9 @@ class RecordReader:
                 self._echo = len(rest)
                 return
 
-    def _say(self, line: Line, fact: Fact) -> None:
-        """Remember a line that may be said often, word for word, as a server under pressure does."""
-        if lineforms.repeats(fact.event, fact.detail.get("path")) and not fact.tainted and line.stamp is None:
+    def _say(self, line: Line, fact: Fact | Row, path: object) -> None:
+        """Remember a line that may be said often, word for word: an answer on a path, an output for nobody."""
+        if line.stamp is None and not fact.tainted and lineforms.repeats(fact.event, path):
             self._said = line, fact
 
     def again(self, times: int, number: int, offset: int) -> bool:
@@ -250,9 +250,7 @@ class RecordReader:
             groups = form.find(line, start)
             if groups is None:
                 return False
-            fact = self._noted(form, groups, line, head)
-            if line.stamp is None and form.repeats(groups):
-                self._said = line, fact
+            self._say(line, self._noted(form, groups, line, head), form.path(groups))
             return True
         known = requestlog.find(line.body, start)
         if known is None:

@@ -42,6 +42,10 @@ _AROUND = (10.0, 3.0, 1.0)  # seconds around a named request's facts that are re
 _NEAR, _MANY, _EDGE = 100, 2_000, 100  # facts: always read around a named one; too many; at either end
 
 
+class TooMuch(Exception):
+    """Most of a store would have to be read."""
+
+
 class StoreError(ValueError):
     """A file that looks like a store and isn't one, or one of another format."""
 
@@ -151,10 +155,11 @@ def _index(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([each.filter(pl.col("id") != "") for each in named])
 
 
-def load(path: str | Path, about: Sequence[str] = ()) -> Evidence:
+def load(path: str | Path, about: Sequence[str] = (), little: bool = False) -> Evidence:
     """Read a store; where `about` has ids of requests or sessions, only what may have to do with them.
 
-    Raises `StoreError` where it is none, OSError where it can't be read.
+    Raises `StoreError` where it is none, OSError where it can't be read, `TooMuch` where `little` is asked for and a
+    part of it isn't enough.
     """
     import polars as pl
 
@@ -168,6 +173,8 @@ def load(path: str | Path, about: Sequence[str] = ()) -> Evidence:
             )
         rows, number = pl.scan_parquet(path), int(metadata["lifecycle.facts"])
         part, narrow = _part(rows, number, about) if about else (None, False)
+        if little and part is None and number > _MANY:
+            raise TooMuch
         chosen = rows.filter(part if part is not None else pl.col("place") < number).sort("place")
         found = chosen.select(list(table.SCHEMA)).collect()
         sources = [Source(**s) for s in orjson.loads(metadata["lifecycle.sources"])]

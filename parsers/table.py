@@ -118,7 +118,7 @@ def facts(table: pl.DataFrame) -> Iterator[Fact]:
     """The facts of an evidence table, in its order; of the keys of `detail` some may be missing."""
     events = [_EVENTS[text] for text in table["event"].cast(_TEXT)]
     rest = [table[name].to_list() for name in COLUMNS if name not in ("event", "detail")]
-    return map(Fact, events, *rest, _details(table["detail"]))
+    return map(Fact, events, *rest, _details(table["detail"]))  # COLUMNS has the order of a fact's fields
 
 
 _EVENTS = {str(event): event for event in Event}

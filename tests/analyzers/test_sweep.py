@@ -105,11 +105,20 @@ LONG_AGO: dict[str, Story] = {
     + [line for rid in ("v-1", "w-1") for line in used(rid, 20, 23, ABORTED)]
     + calls("/pause_generation", 24),
     "a batch": batch("several", 20, 22),
+    "a batch of which one never ends": batch("several", 20, 22)[:2],
     "outputs for nobody": used("left", 5, 6)[:1] + undelivered("left", 7, 290),
     "outputs for nobody, of a rid that was used again": used("left", 5, 6)[:1]
     + undelivered("left", 7, 120)
     + used("left", 121, 122)[:1]
     + undelivered("left", 130, 290),
+    "outputs for nobody, before and after a start": [
+        *undelivered("left", 7, 100),
+        (101, f"[{clock(101)}] server_args=ServerArgs(model_path='m')"),
+        *undelivered("left", 110, 290),
+    ],
+    "outputs for nobody while one waits": used("left", 5, 6)[:1]
+    + undelivered("left", 7, 100)
+    + used("waits", 50, 280, TIMEOUT.replace("running", "waiting")),
     "timeouts far apart": used("t-1", 20, 26, TIMEOUT) + used("u-1", 220, 226, TIMEOUT),
     "one that nothing ended": used("silent", 20, 21)[:1],
     "a warm-up, and a request of the same rid": [

@@ -1,4 +1,4 @@
-"""A store is read by a process beside the one that answers: what is answered is the same, and so is what fails."""
+"""A store is read by another process than the one that answers: what is answered is the same, and so is what fails."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import pytest
 from sglang_lifecycle.cli.app import main
 
 WORKS = """
-import os, sys
-from sglang_lifecycle.cli.beside import Beside
+import os, sys, threading, time
+from sglang_lifecycle.cli.errand import Errand
 here = os.getpid()
-print(Beside(eval(sys.argv[1]), eval(sys.argv[2])).result())
+exec(sys.argv[2])
+errand = Errand(eval(sys.argv[1]), lambda: "here")
+time.sleep(float(sys.argv[3]))
+print(errand.result())
 """
 EXPLAINS = """
 import sys
@@ -36,22 +39,38 @@ def fresh(program: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+def sent(work: str, before: str = "", wait: float = 0) -> str:
+    return fresh(WORKS, work, before, str(wait))
+
+
 @linux
 def test_another_process_works() -> None:
-    assert fresh(WORKS, "lambda: os.getpid() == here", "lambda _: True") == "False"
+    assert sent("lambda: os.getpid() != here") == "True"
 
 
 @pytest.mark.parametrize(
-    ("work", "small"),
+    ("work", "wait"),
     [
-        ("lambda: os.getpid() == here", "lambda _: False"),  # too much to be carried
-        ("lambda: os.getpid() == here or 1 / 0", "lambda _: True"),  # it fails there
-        ("lambda: os.getpid() == here or os._exit(1)", "lambda _: True"),  # it dies there
-        ("lambda: os.getpid() == here or (lambda: 0)", "lambda _: True"),  # it can't be carried
+        ("lambda: 1 / 0", 0.0),
+        ("lambda: os._exit(1)", 0.0),  # it dies there
+        ("lambda: (lambda: 0)", 0.0),  # it can't be carried
+        ("lambda: threading.Timer(0.1, os._exit, [1]).start() or bytes(1 << 20)", 0.5),  # it dies while it answers
     ],
 )
-def test_what_does_not_come_back_is_done_here(work: str, small: str) -> None:
-    assert fresh(WORKS, work, small) == "True"
+def test_what_does_not_come_back_is_done_here(work: str, wait: float) -> None:
+    assert sent(work, wait=wait) == "here"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "def os_fork(): raise BlockingIOError\nos.fork = os_fork",  # no more processes are allowed
+        "threading.Thread(target=time.sleep, args=[0.2]).start()",
+        "import polars; polars.DataFrame({'a': [1]}).select(polars.len())",  # it has threads of its own
+    ],
+)
+def test_where_nothing_can_be_forked_off_it_is_done_here(before: str) -> None:
+    assert sent("int", before) == "here"
 
 
 @linux
