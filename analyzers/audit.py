@@ -134,6 +134,8 @@ def order(row: RequestRow) -> tuple[str, str]:
 
 def inside(row: RequestRow, since: float | None, until: float | None) -> bool:
     """Whether a request came or ended inside the bounds, UTC epoch seconds."""
+    if since is until is None:
+        return True
     times = [datetime.fromisoformat(t).timestamp() for t in (row.times.received, row.times.ended) if t is not None]
     return within(times[0], since, until) or within(times[-1], since, until) if times else True
 

@@ -166,6 +166,7 @@ def test_what_happened_long_ago_still_counts(
     listed = [row for row in wanted.requests if everything or row.status != "finished"]
     assert {row.rid: row for row in found[0].requests} == {row.rid: row for row in listed}
     assert found[0].totals == wanted.totals
+    assert all(row.model_fields_set == set(RequestRow.model_fields) for row in found[0].requests)
 
 
 @pytest.fixture(scope="module")
