@@ -193,7 +193,7 @@ class _Collector:
     def _receive(self, order: int, fact: Fact) -> Attempt:
         assert fact.rid is not None
         before = self.newest.get(fact.rid)
-        if before is not None and before.received is None and before.finish is None and not before.refused_twin:
+        if before is not None and before.finish is None and not before.refused_twin and _just_named(before, fact):
             before.received, before.order = fact, order  # named before its record, by another process's line
             return before
         if before is not None and before.received is not None and before.finish is None:
@@ -249,6 +249,15 @@ class _Collector:
         said += [fact] * times(fact) if "again" in fact.detail else [fact]
 
 
+def _just_named(attempt: Attempt, record: Fact) -> bool:
+    """Whether lines named a rid just before its record, as those of other processes may."""
+    if attempt.received is not None:
+        return False
+    newest = next((fact for fact in reversed(attempt.facts or attempt.forged) if fact.at is not None), None)
+    return newest is None or newest.at is None or record.at is None or record.at - newest.at <= _NAMED_BEFORE
+
+
+_NAMED_BEFORE = 60.0  # seconds from a line that names a rid to the record that it precedes
 _NAMELESS = frozenset({Event.HTTP_ACCESS, Event.BATCH_PREFILL, Event.BATCH_DECODE})
 """Routine that names no request."""
 

@@ -199,6 +199,8 @@ class ServerHappening:
     at: float | None
     summary: str
     evidence: list[Fact]
+    life: int = 1
+    """The number of the server's life."""
 
 
 def happenings(incident: Incident) -> Iterator[ServerHappening]:
@@ -214,7 +216,8 @@ def happenings(incident: Incident) -> Iterator[ServerHappening]:
         if end is not None:
             yield ServerHappening(end.cause, end.at, end.summary, end.evidence)
         if scene.life.restarted:
-            yield ServerHappening("server-restarted", scene.life.end, "another life of this server follows", [])
+            text = "another life of this server follows"
+            yield ServerHappening("server-restarted", scene.life.end, text, [], scene.life.number)
 
 
 def _calls(scene: Scene) -> Iterator[ServerHappening]:

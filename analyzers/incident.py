@@ -75,7 +75,7 @@ class Incident:
             record = peers[0][1].received
             rids = record.detail.get("batch", []) if record is not None else []
             base = rid.removesuffix("_0")
-            if base != rid and rids == [f"{base}_{i}" for i in range(len(rids))] and base not in self.by_rid:
+            if rids and base != rid and rids == [f"{base}_{i}" for i in range(len(rids))] and base not in self.by_rid:
                 found[base] = rids
                 self.by_rid[base] = [peer for member in rids for peer in self.by_rid.get(member, ())]
         return found

@@ -64,11 +64,14 @@ class Sweep:
         """Rids that have been given, of which facts are still held."""
         self._gone: dict[str, tuple[RequestRow, int]] = {}
         """Requests without an end that left the engine, by the lines read so far: their rows, and since which round."""
-        self._happened: dict[tuple[str, int], ServerEvent] = {}
+        self._happened: dict[tuple[str, str, int], ServerEvent] = {}
         self._round = 0
         self._stayed = 0
-        self._left: set[str] = set()
-        """Rids without an end that have been given: what still comes of them changes nothing."""
+        self._left: dict[str, tuple[RequestRow, bool]] = {}
+        """Requests without an end that nothing more is waited for: their rows, and whether lines only mention them.
+
+        The rows are given at the end, unless an end comes after all.
+        """
         self._bases: set[str] = set()
         """Rids of whole batches that have been given."""
         self._given = _Rids()
@@ -83,9 +86,18 @@ class Sweep:
             more, rest = rest[:room], rest[room:]
             self._facts += more
             self._settled.difference_update([fact.rid for fact in more if fact.event in _USES])
-            self._left.difference_update([fact.rid for fact in more if fact.event is Event.REQUEST_RECEIVED])
+            self._come_back([fact for fact in more if fact.event in _USES and fact.rid in self._left])
             if len(self._facts) >= self._limit:
                 self._judge(len(self._facts) - CONTEXT)
+
+    def _come_back(self, uses: Iterable[Fact]) -> None:
+        """A request that was left has an end, and is judged by that; or its rid is used again."""
+        for fact in uses:
+            if fact.rid in self._left:
+                found, mentioned = self._left.pop(fact.rid)
+                if fact.event is Event.REQUEST_RECEIVED:
+                    self._settle(found, mentioned)
+                    self._settled.discard(found.rid)
 
     @property
     def _limit(self) -> int:
@@ -95,11 +107,13 @@ class Sweep:
     def finish(self) -> list[ServerEvent]:
         """The log has ended: the rest of the rows is given. Returns what happened to the server."""
         self._judge(None)
+        for found, mentioned in self._left.values():
+            self._settle(found, mentioned)
         before = self._given.among(self._mentioned)  # what a list says of them long after their end is not their story
         for rid, found in self._mentioned.items():
             if rid not in before:
                 self._give(found)
-        return sorted(self._happened.values(), key=lambda each: each.at or "")
+        return sorted(self._happened.values(), key=lambda each: (each.at is None, each.at))
 
     def _judge(self, settled: int | None) -> None:
         """Give the rows of requests that ended before a place among the facts; without one, of all."""
@@ -131,19 +145,19 @@ class Sweep:
                 self._given.add(rid)
                 self._count(rid, finished.synthetic)
         elif view.settled is None:
-            self._settle(view, self._last(row(view.incident, rid)))
+            self._settle(self._last(row(view.incident, rid)), view.mentioned(rid))
         elif all(map(view.ended, together)):
             found = row(view.incident, rid)
             if not view.may_change(found, rid):
                 self._gone.pop(rid, None)
-                self._settle(view, found)
+                self._settle(found, view.mentioned(rid))
         elif view.quiet(rid):
             found = row(view.incident, rid)
             if found.cause != "in-flight" and found.cause not in _DEATHS:
                 self._gone.setdefault(rid, (found, self._round))
             if rid in self._gone and self._round - self._gone[rid][1] >= _ROUNDS:
-                self._left.add(rid)
-                self._settle(view, self._gone.pop(rid)[0])
+                self._settled.add(rid)
+                self._left[rid] = self._gone.pop(rid)[0], view.mentioned(rid)
 
     def _last(self, found: RequestRow) -> RequestRow:
         """What is said of a request without an end, now that nothing more comes."""
@@ -152,9 +166,10 @@ class Sweep:
             return before[0]
         return found
 
-    def _settle(self, view: _View, found: RequestRow) -> None:
+    def _settle(self, found: RequestRow, mentioned: bool) -> None:
+        """Give a row; later, where lines only mention the request."""
         self._settled.add(found.rid)
-        if found.status != "finished" and view.mentioned(found.rid):
+        if found.status != "finished" and mentioned:
             self._mentioned[found.rid] = found
         else:
             self._given.add(found.rid)
@@ -164,9 +179,17 @@ class Sweep:
         """Note what happened to the server."""
         for happening in deaths.happenings(incident):
             first = happening.evidence[0] if happening.evidence else None
-            if view.settled is None or view.places.get(id(first), 0) < view.settled:
-                key = happening.cause, first.line if first is not None else 0
+            if view.settled is None or self._before(happening, view):
+                key = happening.cause, first.source if first else "", first.line if first else happening.life
                 self._happened.setdefault(key, event(happening))
+
+    def _before(self, happening: deaths.ServerHappening, view: _View) -> bool:
+        """Whether something happened before what is settled, or is as old as that where no line shows it."""
+        settled = view.settled or 0
+        if happening.evidence:
+            return view.places.get(id(happening.evidence[0]), 0) < settled
+        moment = self._facts[settled].at
+        return happening.at is not None and moment is not None and happening.at < moment
 
     def _let_go(self, before: int) -> None:
         """Let go of the facts before a place that nothing needs any more."""
@@ -187,6 +210,7 @@ class Sweep:
                 or fact.session_id is not None
                 or fact.parent_rid is not None
                 or (fact.rid is not None and (fact.rid in whole or not self._settled.issuperset(rids)))
+                or (fact.event is Event.OUTPUT_UNDELIVERABLE and fact.rid in self._left)  # it may have held a slot
                 or (fact.event is Event.HTTP_ACCESS and str(fact.detail.get("path", "")).startswith(tuple(CALLS)))
             ):
                 yield fact

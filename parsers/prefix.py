@@ -15,7 +15,8 @@ from sglang_lifecycle.parsers.requestlog import REQUEST_HEADS
 
 _PREFIX = re.compile(
     r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d{3}))?"
-    r"((?: (?:DP|PP|ATTN_CP|MOE_DP|TP|EP|CP)-?\d+| encode_server| encode_dp_worker\[\d+\])*)\] ?"
+    r"((?: (?:DP|PP|ATTN_CP|MOE_DP|TP|EP|CP)-?\d+| encode_server| encode_dp_worker\[\d+\])*)\] ?",
+    re.ASCII,
 )
 _LONGEST = 96  # bytes of a prefix that is looked for by its bytes
 LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\s++"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from itertools import pairwise
+from itertools import chain, pairwise
 from os import cpu_count
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -51,8 +51,12 @@ class Range:
     unknown: int
     outside: int
     """How many of the facts, the first, are from around a server."""
+    begins: bool
+    """Whether its first line begins a record; it may not where a file begins."""
     quiet: bool
     """Whether nothing is open at its end that would change how the next line is read."""
+    trails: bool
+    """Whether a line that begins no record would go on with the last one."""
     repeated: bool
     """Whether lines were just counted, which no gap before could change."""
     received: frozenset[str]
@@ -61,8 +65,6 @@ class Range:
     """Errors taken for new: the first lines of a text of several lines would be repetitions."""
     orphaned: frozenset[str]
     """Patterns whose end was seen without their beginning."""
-    ended: frozenset[str]
-    """Rids whose record is before the range, and whose end is in it."""
     open: frozenset[str]
     texts: tuple[str, ...]
     raw: frozenset[str]
@@ -72,16 +74,16 @@ class Range:
 
 
 class _RangeReader(RecordReader):
-    """A reader that begins inside a log."""
+    """A reader that begins inside a log, unless it is the `first`."""
 
-    def __init__(self, source: Source, prefix: Prefix) -> None:
+    def __init__(self, source: Source, prefix: Prefix, first: bool) -> None:
         super().__init__(source, prefix)
+        self._first = first
         self.taken: set[str] = set()
         self.repeated = False
         self._finished: set[str] = set()
         self.unrepeated: set[str] = set()
         self.orphaned: set[str] = set()
-        self.ended: set[str] = set()
         self._raws = [pattern for pattern in table().lines if pattern.raw]
 
     def again(self, times: int, number: int, offset: int) -> bool:
@@ -91,7 +93,7 @@ class _RangeReader(RecordReader):
         return counted
 
     def _received(self, rid: str | None) -> bool:
-        if rid is None or rid in self._finished or super()._received(rid):
+        if rid is None or self._first or rid in self._finished or super()._received(rid):
             return super()._received(rid)
         self.taken.add(rid)
         return True
@@ -106,19 +108,18 @@ class _RangeReader(RecordReader):
         self.orphaned |= {p.id for p in self._raws if p not in self._raw_ended and p.closes.search(text)}
 
     def _arrival(self, rid: str, event: Event, line: int) -> int | None:
-        arrived = super()._arrival(rid, event, line)
-        if event is not Event.REQUEST_FINISHED:
-            self._finished.discard(rid)
-        else:
+        if event is Event.REQUEST_FINISHED:
             self._finished.add(rid)
-            if arrived is None:
-                self.ended.add(rid)
-        return arrived
+        else:
+            self._finished.discard(rid)
+        return super()._arrival(rid, event, line)
 
     def _of_row(self, row: Row) -> Fact | Row:
         return row if row.form.plain(row.texts) else super()._of_row(row)
 
-    def range(self, facts: Sequence[Fact | Row], lines: int, cut: int, quiet: bool) -> Range:
+    def range(
+        self, facts: Sequence[Fact | Row], lines: int, cut: int, begins: bool, quiet: bool, trails: bool
+    ) -> Range:
         """What was read."""
         return Range(
             packed(facts),
@@ -128,12 +129,13 @@ class _RangeReader(RecordReader):
             self.source.recognised,
             self.source.unknown,
             len(facts) - len(self.facts),
+            begins,
             quiet,
+            trails,
             self.repeated,
             frozenset(self.taken),
             frozenset(self.unrepeated),
             frozenset(self.orphaned),
-            frozenset(self.ended),
             frozenset(self._arrivals),
             tuple(self._texts),
             frozenset(pattern.id for pattern in self._raw_ended),
@@ -144,6 +146,11 @@ class _RangeReader(RecordReader):
     def quiet(self) -> bool:
         """Whether the next line means what it says."""
         return self._raw is None and not self._echo and not self._tainting and not self._strangers.hiding
+
+    @property
+    def trails(self) -> bool:
+        """Whether lines without a prefix go on with what was read last."""
+        return self._tail is not None
 
 
 class Place(NamedTuple):
@@ -163,19 +170,22 @@ def read_range(place: Place, zone: tzinfo) -> Range:
 
 def _read_range(place: Place, zone: tzinfo) -> Range:
     with place.path.open("rb", buffering=1 << 20) as file:
-        prefix = Prefix(zone)
-        reader = _RangeReader(Source(""), prefix)
-        whole = Outside(reader, prefix) if place.start == place.base == 0 else None
+        prefix, first = Prefix(zone), place.start == place.base == 0
+        reader = _RangeReader(Source(""), prefix, first)
+        whole = Outside(reader, prefix) if first else None
         feed = whole.feed if whole is not None else reader.feed
         file.seek(place.start)
         physical = Forward(file, 0, place.base + place.start, place.base + place.end)
         physical.again = reader.again
-        for line in physical:
+        lines = iter(physical)
+        opening = next(lines, None)
+        begins = opening is None or prefix.split(opening.text) is not None
+        for line in chain([opening] if opening is not None else [], lines):
             feed(line)
-        quiet = reader.quiet
+        quiet, trails = reader.quiet, reader.trails
         reader.skip()  # times are settled once the ranges are joined
         facts = whole.facts if whole is not None else reader.facts
-        return reader.range(facts, physical.lines, physical.cut, quiet)
+        return reader.range(facts, physical.lines, physical.cut, begins, quiet, trails)
 
 
 def places(path: Path, size: int, base: int) -> list[Place]:
@@ -223,7 +233,8 @@ class Joined:
     gaps: set[tuple[str, str]] = field(default_factory=set)
     outside: int = 0
     _quiet: bool = True
-    _open: set[str] = field(default_factory=set)
+    _trails: bool = False
+    _open: set[str | None] = field(default_factory=set)
     _texts: deque[str] = field(default_factory=lambda: deque(maxlen=64))
     _raw: set[str] = field(default_factory=set)
     _fields: set[tuple[str, ...]] = field(default_factory=set)
@@ -244,8 +255,9 @@ class Joined:
         self.unknown += part.unknown
         self.strangers.update(part.strangers)
         self.gaps.update(part.gaps)
-        self._quiet = part.quiet
-        self._open = (self._open - part.ended) | part.open
+        self._quiet, self._trails = part.quiet, part.trails
+        self._open.difference_update([fact.rid for fact in facts if fact.event is Event.REQUEST_FINISHED])
+        self._open |= part.open
         self._texts.extend(part.texts)
         self._raw |= part.raw
         return len(self.strangers) < _KNOWN
@@ -254,6 +266,7 @@ class Joined:
         first_lines = {text.split("\n")[0].rstrip("\r") for text in self._texts}
         return (
             self._quiet
+            and (part.begins or not self._trails)
             and self.recognised > self.outside
             and not (part.repeated and self.gaps)
             and part.received <= self._open
@@ -296,6 +309,9 @@ def printed(place: Place, texts: Sequence[str], gaps: Sequence[tuple[str, str]])
             if at >= place.end:
                 return False
             at += len(raw)
+            raw = raw.rstrip(b"\r\n") + b"\n"
+            if not raw.isascii():  # what is no text is told by the same marks as where it was quoted
+                raw = raw.decode("utf-8", "replace").encode()
             if raw[:_LEAST] in lines and raw.startswith(tuple(lines[raw[:_LEAST]])):
                 return True
             if words:

@@ -8,6 +8,7 @@ stay in the processor's cache, by several processes at once, or by ripgrep where
 
 from __future__ import annotations
 
+import bisect
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -275,10 +276,21 @@ class Selected:
         if named and named[-1][0] - named[0][0] <= _WHOLE:
             yield self._around(named[0], named[-1][0])
         else:
-            yield from (self._around(each, each[0]) for each in named)
+            yield from self._among(named)
         for place in named:
             if self._aborted(place[0]):
                 yield self._around(place, place[0], _FARTHEST, *_STROKE)
+
+    def _among(self, named: Sequence[tuple[int, int]]) -> Iterator[Span]:
+        """What was written around each of the named lines: those that lie within each other's reach share a span."""
+        offsets = [offset for offset, _ in named]
+        first = 0
+        while first < len(named):
+            last = first
+            while (reached := bisect.bisect_right(offsets, self._far(offsets[last], _STEP, None, None)) - 1) > last:
+                last = reached
+            yield self._around(named[first], offsets[last])
+            first = last + 1
 
     def _aborted(self, offset: int) -> bool:
         """Whether a line is of a request that an abort ended, not a limit."""

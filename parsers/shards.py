@@ -24,7 +24,7 @@ from sglang_lifecycle.parsers.ranges import Place, Range, read_range
 from sglang_lifecycle.parsers.replacing import replacing
 from sglang_lifecycle.parsers.streams import Log
 
-_FORMAT = "2"
+_FORMAT = "3"
 
 
 class Shard(NamedTuple):
@@ -111,7 +111,7 @@ def _loaded(path: Path) -> Range:
     from sglang_lifecycle.parsers import table
 
     rest: dict[str, Any] = orjson.loads(pl.read_parquet_metadata(path)["lifecycle.range"])
-    for name in ("received", "unrepeated", "orphaned", "ended", "open", "raw"):
+    for name in ("received", "unrepeated", "orphaned", "open", "raw"):
         rest[name] = frozenset(rest[name])
     rest["texts"], rest["strangers"] = tuple(rest["texts"]), tuple(rest["strangers"])
     rest["gaps"] = tuple((before, after) for before, after in rest["gaps"])
