@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,31 @@ def test_a_whole_id_of_a_gateway_goes_before_the_beginning_of_a_rid(
         matched = identify(Incident(found), "job-4000")
         assert matched is not None
         assert list(matched.rids) == ["behind-it"]
+
+
+class Counting(BytesIO):
+    """Counts the bytes that are read from it."""
+
+    seen = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        piece = super().read(size)
+        self.seen += len(piece)
+        return piece
+
+
+def test_what_lies_around_many_lines_is_not_read_for_each(
+    tmp_path: Path, narrow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that has outputs for nobody is named in hundreds of lines, seconds apart."""
+    monkeypatch.setattr(selection, "_WHOLE", 1 << 10)
+    lost = "Received output for rid='left-1' but the state was deleted in TokenizerManager."
+    story = used("left-1", 5, 6)[:1] + [(second, f"[{clock(second)}] {lost}") for second in range(7, 590)]
+    log = write(tmp_path / "server.log", story + traffic(0, 600))
+    data = log.read_bytes()
+    file = Counting(data)
+    lines = [
+        line for line in selection.Selected(file, len(data), selection.everywhere(log, len(data), [b"left-1"])) if line
+    ]
+    assert sum(b"left-1" in line.body for line in lines) == len(story)
+    assert file.seen < 10 * len(data)

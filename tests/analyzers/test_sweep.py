@@ -51,6 +51,9 @@ def test_several_logs_are_held(recorded: Any, pool: ProcessPoolExecutor) -> None
     assert sweep.audit(lambda take: stream(logs, take, pool), Incident) is None
 
 
+WAITED = TIMEOUT.replace("running", "waiting")
+
+
 def undelivered(rid: str, start: int, end: int) -> Story:
     """Outputs that come when a client has gone: one, then two at once, and so on."""
     text = f"Received output for rid='{rid}' but the state was deleted in TokenizerManager."
@@ -116,9 +119,23 @@ LONG_AGO: dict[str, Story] = {
         (101, f"[{clock(101)}] server_args=ServerArgs(model_path='m')"),
         *undelivered("left", 110, 290),
     ],
+    "an end that comes long after": used("late", 10, 290) + undelivered("late", 20, 23),
+    "an end that comes long after a shutdown": [*used("late", 60, 290), (100, f"[{clock(100)}] SIGTERM received.")],
+    "a timeout that comes long after another Receive": used("late", 78, 79)[:1] + used("late", 98, 278, TIMEOUT),
+    "a zombie behind a waiting timeout": used("late", 5, 6)[:1]
+    + undelivered("late", 7, 40)
+    + used("w-1", 20, 30, WAITED),
+    "restarts": [
+        (at + second, f"[{clock(at + second)}] {text}")
+        for at in (0, 70, 140, 210)
+        for second, text in enumerate(
+            ("server_args=ServerArgs(model_path='m')", "The server is fired up and ready to roll!")
+        )
+    ]
+    + [(at, f"[{clock(at)}] SIGTERM received.") for at in (69, 139, 209)],
     "outputs for nobody while one waits": used("left", 5, 6)[:1]
     + undelivered("left", 7, 100)
-    + used("waits", 50, 280, TIMEOUT.replace("running", "waiting")),
+    + used("waits", 50, 280, WAITED),
     "timeouts far apart": used("t-1", 20, 26, TIMEOUT) + used("u-1", 220, 226, TIMEOUT),
     "one that nothing ended": used("silent", 20, 21)[:1],
     "a warm-up, and a request of the same rid": [
@@ -144,6 +161,11 @@ LONG_AGO: dict[str, Story] = {
 }
 
 
+def judged(rows: list[RequestRow]) -> dict[str, RequestRow]:
+    """The rows by rid; when a request came that was given up in between is let go."""
+    return {row.rid: row.model_copy(update={"times": None} if row.rid == "late" else {}) for row in rows}
+
+
 @pytest.mark.parametrize("everything", [True, False])
 @pytest.mark.parametrize("name", LONG_AGO)
 def test_what_happened_long_ago_still_counts(
@@ -164,7 +186,8 @@ def test_what_happened_long_ago_still_counts(
     found = sweep.audit(stream, Incident, everything=everything)
     assert found is not None
     listed = [row for row in wanted.requests if everything or row.status != "finished"]
-    assert {row.rid: row for row in found[0].requests} == {row.rid: row for row in listed}
+    assert judged(found[0].requests) == judged(listed)
+    assert found[0].server_events == wanted.server_events
     assert found[0].totals == wanted.totals
     assert all(row.model_fields_set == set(RequestRow.model_fields) for row in found[0].requests)
 

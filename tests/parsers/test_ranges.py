@@ -75,6 +75,65 @@ def test_every_cut_reads_the_same(
     assert parts.sources == whole.sources
 
 
+BATCHES = [STAMP + f"Decode batch, #running-req: {i}, #token: 5, token usage: 0.10, #queue-req: 0" for i in range(9)]
+READY = STAMP + "The server is fired up and ready to roll!"
+CRASH = STAMP + "Scheduler hit an exception: Traceback (most recent call last):"
+NAMED = STAMP + "Abort waiting mm request. rid=a"
+SIGTERM = STAMP + "SIGTERM received."
+ACCESS = STAMP + 'INFO:     127.0.0.1:1 - "POST /generate HTTP/1.1" 200 OK'
+LONG = "\n".join(["A" * 500, "C" * 600, ACCESS, SIGTERM, "B" * 1500])
+SHORTENED = RECEIVE.format("b").replace(
+    "stream=False", f"session_params={{'id': {LONG[:1024] + ' ... ' + LONG[-1024:]!r}}}"
+)
+PRINTED = STAMP + f"[http_server] Error: Invalid request: close was requested for session {LONG}"
+UNREADABLE = f"abc\n{STAMP[:-2]} TP0] Prefill out of memory. Try to lower your batch size.\udcff\nzz"
+QUOTED = RECEIVE.format("b").replace(
+    "stream=False", "session_params={'id': " + repr(UNREADABLE.replace("\udcff", "\ufffd")) + "}"
+)
+HARD: dict[str, list[list[str]]] = {
+    "a line that opens, before any record": [[NAMED, SIGTERM, *BATCHES, SIGTERM]],
+    "a traceback that goes on in the next file": [
+        [READY, CRASH],
+        ['  File "a.py", line 1, in run', "ValueError: a", SIGTERM],
+    ],
+    "a rid that is received twice": [
+        [
+            BATCHES[0],
+            RECEIVE.format("a"),
+            *BATCHES[:3],
+            RECEIVE.format("a"),
+            FINISH.format("a"),
+            *BATCHES[3:],
+            NAMED,
+            SIGTERM,
+        ]
+    ],
+    "a long text that is printed where another range is read": [
+        [*BATCHES, SHORTENED, *BATCHES * 3, *PRINTED.split("\n"), *BATCHES]
+    ],
+    "a text with bytes that are none": [
+        [*BATCHES, QUOTED, *BATCHES * 3, *f"unknown {UNREADABLE}".split("\n"), *BATCHES]
+    ],
+    "digits that are none": [
+        [BATCHES[0], *[STAMP.replace("]", " TP\u0663\u0663]") + "SIGTERM received.", STAMP + "x"] * 4]
+    ],
+}
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("name", HARD)
+def test_what_one_reader_knows_of_the_lines_before(name: str, ending: str, tmp_path: Path) -> None:
+    for number, lines in enumerate(HARD[name]):
+        text = "".join(line + ending for line in lines)
+        path = tmp_path / f"server.log{'' if number == len(HARD[name]) - 1 else f'.{len(HARD[name]) - 1 - number}'}"
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    whole = read([str(tmp_path)])
+    for size in range(20, 4000, 90):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ranges, "SIZE", size)
+            assert read([str(tmp_path)], pool=Here()).facts == whole.facts
+
+
 @pytest.mark.parametrize("size", [3_000, 20_000])
 def test_recorded_logs(scenario: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "SIZE", size)
