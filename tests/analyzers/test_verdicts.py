@@ -345,16 +345,14 @@ def test_whoever_asks_again_gets_lines_of_their_own(recorded: Any) -> None:
     assert explain(incident, rid).evidence[0].text == ""
 
 
-DISCONNECTED = (
-    "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='left'"
-)
-RECEIVED = "Receive: obj=GenerateReqInput(rid='left', text='x', stream=False)"
+LEAVES = "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='left'"
+COMES = "Receive: obj=GenerateReqInput(rid='left', text='x', stream=False)"
 
 
 @pytest.mark.parametrize(("minute", "uses"), [("00", 1), ("08", 2)])
 def test_a_line_long_before_a_record_is_of_another_use_of_the_rid(minute: str, uses: int, tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    log.write_text(f"[2026-11-29 10:00:43] {DISCONNECTED}\n[2026-11-29 10:{minute}:46] {RECEIVED}\n")
+    log.write_text(f"[2026-11-29 10:00:43] {LEAVES}\n[2026-11-29 10:{minute}:46] {COMES}\n")
     incident = Incident(read([str(log)]))
     assert len(incident.by_rid["left"]) == uses
     assert (incident.by_rid["left"][-1][1].facts == []) is (uses == 2)
