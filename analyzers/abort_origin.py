@@ -197,6 +197,8 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
 def _aborts_near(scene: Scene, members: Sequence[Attempt]) -> list[Call]:
     """The abort calls that can have ended a stroke."""
     ends = [a.ended_at for a in members if a.ended_at is not None]
+    if not ends:
+        return []
     calls = scene.calls_between("abort", min(ends) - _CALL_BEFORE, max(ends) + _CALL_AFTER)
     born = max((a.order for a in members if a.received is not None), default=-1)
     known = [a.order for a in members if a.received is not None]

@@ -181,14 +181,17 @@ def remembered(scene: Scene, attempt: Attempt) -> bool | None:
 
     0.4.9 to 0.5.12 never forget a request that was aborted in the queue: there a remembered rid proves nothing.
     """
-    rids = _drained(scene)
-    return attempt.rid in rids if rids is not None else None
+    found = _drained(scene)
+    if found is None or found[0] < attempt.order:
+        return None  # the list is older than the request
+    return attempt.rid in found[1]
 
 
 @per_scene
-def _drained(scene: Scene) -> frozenset[str] | None:
+def _drained(scene: Scene) -> tuple[int, frozenset[str]] | None:
+    """The place of the last list of what is left, and the rids in it."""
     lists = [f for f in scene.life.of(Event.SERVER_DRAINING) if "rids" in f.detail]
-    return frozenset(lists[-1].detail["rids"]) if lists else None
+    return (scene.places[id(lists[-1])], frozenset(lists[-1].detail["rids"])) if lists else None
 
 
 @dataclass(frozen=True, slots=True)

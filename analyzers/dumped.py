@@ -59,9 +59,17 @@ def missed(scene: Scene, attempt: Attempt) -> Fact | None:
     if scene.several_workers or (record.detail.get("n") or 1) > 1 or "batch" in record.detail:
         return None
     (dump,) = dumps.values()
+    if attempt.rid in _listed(scene):
+        return None  # it lists the rid; the clocks of dump and log disagree about when it came
     written, arrived = dump.at, attempt.latest_arrival
     early = written is not None and arrived is not None and arrived + _SETTLED < written
     return dump if early and basename(dump.source) in announced(scene) else None
+
+
+@per_scene
+def _listed(scene: Scene) -> frozenset[str | None]:
+    """The rids that dumps list, whichever attempt of them is meant."""
+    return frozenset(fact.rid for fact in scene.life.of(Event.REQUEST_DUMPED))
 
 
 def ended(scene: Scene, attempt: Attempt) -> Finding | None:

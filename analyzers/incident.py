@@ -87,7 +87,9 @@ class Incident:
         scene.responses = responses.assign(life, found)
         scene.batches = [(order, fact) for order, fact in life.placed() if fact.event in _BATCHES and not fact.tainted]
         for order, fact in life.placed():
-            if fact.event is Event.HTTP_ACCESS and fact.detail["path"].startswith(_CALLED) and not fact.tainted:
+            if fact.event is not Event.HTTP_ACCESS or fact.tainted or fact.detail["http_status"] in responses.UNREACHED:
+                continue
+            if fact.detail["path"].startswith(_CALLED):
                 kind = next(k for p, k in CALLS.items() if fact.detail["path"].startswith(p))
                 scene.calls.append(Call(kind, order, fact))
         return scene

@@ -47,7 +47,9 @@ def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
         return None
     lost = [
         f for f in scene.life.of(Event.OUTPUT_LOST)
-        if f.rid is None and attempt.order < scene.places[id(f)] < scene.places[id(lines[0])]
+        if f.rid is None
+        and (attempt.received is None or attempt.order < scene.places[id(f)])
+        and scene.places[id(f)] < scene.places[id(lines[0])]
     ]  # fmt: skip
     rejected = attempt.of(Event.REQUEST_REJECTED)
     if rejected:
@@ -177,6 +179,9 @@ def _api_error(scene: Scene, attempt: Attempt) -> Finding | None:
         return None
     delay = (attempt.access.at or 0.0) - (attempt.received.at or 0.0)
     lines = [attempt.received, attempt.access]
+    if status == 503:
+        text = f"Answered with status 503 after {delay:.0f} s, which only the scheduler asks for; no Finish says why."
+        return undecided(text, [(cause, "its Finish") for cause in _UNAVAILABLE], lines)
     if delay <= _REFUSED_WITHIN:
         if _short(scene, attempt):
             text = f"Answered with status {status} at once, without reaching the scheduler; its prompt is short."
@@ -200,6 +205,9 @@ def _api_error(scene: Scene, attempt: Attempt) -> Finding | None:
         [(c, "the proxy's or client's log") for c in ("client-disconnect", "invalid-request")],
         lines,
     )
+
+
+_UNAVAILABLE = ("queue-full", "waiting-timeout", "running-timeout", "priority-evicted")
 
 
 def _short(scene: Scene, attempt: Attempt) -> bool:
@@ -321,8 +329,14 @@ def _stats(scene: Scene, attempt: Attempt) -> Finding | None:
     done = stats[0].completion_tokens
     if asked is not None and done is not None and done >= asked:
         text = f"It ran to its {done} tokens, but no Finish was written: its client had gone."
-        return Finding("finished-undelivered", "likely", text, [attempt.received, stats[0]], stage="finished")
+        finding = Finding("finished-undelivered", "likely", text, [attempt.received, stats[0]], stage="finished")
+        if scene.hides_finishes or scene.life.size - scene.places[id(stats[0])] <= _SOON:
+            finding.candidates.append(("finished", "the lines that follow, or SGLANG_LOG_REQUEST_EXCEEDED_MS"))
+        return finding
     return None
+
+
+_SOON = 40  # facts within which a Finish follows the time stats
 
 
 def _sampled(scene: Scene, attempt: Attempt) -> Finding | None:

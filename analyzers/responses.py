@@ -23,6 +23,8 @@ _BEFORE_RECEIVE = re.compile(
 )
 """Errors of `normalize_batch_and_arguments` and its like: raised before `Receive` is written (all releases)."""
 _ERROR_WINDOW = 10.0  # seconds from `Receive` to a validation error, tokenizing included
+UNREACHED = frozenset({401, 403, 405, 422})
+"""Statuses with which a call is turned away before anything is done about it, and before any `Receive`."""
 _STATUS_WINDOW = 40  # facts between an error and the status line of its response
 _ECHO_WINDOW = 12  # facts between a `Finish` with status 400 and the line that repeats its text
 
@@ -181,6 +183,8 @@ class _Matcher:
         if not is_generation(fact):
             return
         status = int(fact.detail["http_status"])
+        if status in UNREACHED:
+            return
         while self.refused and order - self.refused[0][0] > _STATUS_WINDOW:
             self.refused.popleft()
         if status >= 400 and self.refused:

@@ -37,6 +37,25 @@ def _last(scene: Scene, session_id: str, before: int, *events: Event) -> Fact | 
     return found[-1] if found else None
 
 
+def _over(scene: Scene, session_id: str, before: int, event: Event) -> Fact | None:
+    """The last time that a session was closed or expired, if nothing shows it open again since."""
+    fact = _last(scene, session_id, before, event)
+    if fact is None:
+        return None
+    place = scene.places[id(fact)]
+    opened = _last(scene, session_id, before, Event.SESSION_OPENED)
+    again = opened is not None and scene.places[id(opened)] > place
+    later = [turn for turn in scene.sessions.get(session_id, ()) if place < turn.order < before and _served(turn)]
+    used = any(_after(fact, turn) for turn in later)
+    return None if again or used else fact
+
+
+def _after(fact: Fact, turn: Attempt) -> bool:
+    """Whether a turn came later than something happened, and not in the same second."""
+    came = turn.received.at if turn.received is not None else None
+    return came is not None and fact.at is not None and came - fact.at > _AT_ONCE
+
+
 def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """`session id X does not exist`: never opened here, closed, expired, or on another rank."""
     session = _session(scene, attempt, said)
@@ -45,8 +64,8 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     lines = attempt.of(Event.REQUEST_REJECTED)  # the scheduler's own line is what its session lines precede
     before = scene.places[id(lines[0] if lines else attempt.received or said)]
     opened = _last(scene, session, before, Event.SESSION_OPENED)
-    reaped = _last(scene, session, before, Event.SESSION_REAPED)
-    closed = _last(scene, session, before, Event.SESSION_CLOSED)
+    reaped = _over(scene, session, before, Event.SESSION_REAPED)
+    closed = _over(scene, session, before, Event.SESSION_CLOSED)
     places = scene.places
     newest = max((f for f in (reaped, closed) if f is not None), key=lambda f: places[id(f)], default=None)
     if opened is not None and newest is not None and places[id(newest)] < places[id(opened)]:
@@ -155,7 +174,7 @@ def _closing(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """`close was requested`: a close or an expiry waits for the running turn (0.5.11 on)."""
     session = _session(scene, attempt, said) or ""
     before = scene.places[id(said)]
-    reaped = _last(scene, session, before, Event.SESSION_REAPED)
+    reaped = _over(scene, session, before, Event.SESSION_REAPED)
     deferred = _last(scene, session, before, Event.SESSION_CLOSE_DEFERRED)
     lines = [f for f in (reaped or deferred, said) if f is not None]
     if reaped is not None:

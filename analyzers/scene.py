@@ -85,6 +85,8 @@ class Scene:
         number = self.life.args.get("tokenizer_worker_num")
         if isinstance(number, int):
             return number > 1
+        if any(f.pattern == "router.ipc_none" for f in self.life.of(Event.OUTPUT_LOST)):
+            return True
         return any(f.detail.get("worker") for f in self.life.told)
 
     @cached_property

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
-from sglang_lifecycle.parsers.evidence import Fact
+from sglang_lifecycle.parsers.evidence import Event, Fact
 
 
 def describe(attempt: Attempt) -> tuple[str, list[Fact]]:
@@ -69,6 +69,13 @@ def _prompt(newer: Attempt, victim: Attempt) -> bool:
     return start is not None and end is not None and end - start <= _APPLIED
 
 
+def _refused(turn: Attempt) -> bool:
+    """Whether a turn never came into its session: what is refused replaces nothing."""
+    answered = turn.access.detail.get("http_status") if turn.access is not None and turn.finish is None else None
+    ended = turn.finish.status_code if turn.finish is not None else answered
+    return bool(turn.errors) or ended == 400 or bool(turn.of(Event.REQUEST_REJECTED))
+
+
 def replaced(scene: Scene, attempt: Attempt) -> Finding | None:
     """Cut by a newer request of its session with `replace` (0.4.2 to 0.5.23; session/session_controller.py).
 
@@ -78,7 +85,7 @@ def replaced(scene: Scene, attempt: Attempt) -> Finding | None:
         return None
     for named in (attempt.rid, *ancestors(scene, attempt)):
         for newer in _replacing(scene).get((attempt.session_id, named), ()):
-            if newer is not attempt and attempt.order < newer.order < attempt.finish_order:
+            if newer is not attempt and attempt.order < newer.order < attempt.finish_order and not _refused(newer):
                 return _cut_by(scene, attempt, attempt.finish, newer, named)
     return None
 

@@ -53,7 +53,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     fits = attempt.finish.finish_shape in (None, _SHAPE[message_id])
     stage = "running" if attempt.finish.finish_shape == "scheduler" else "waiting"
     if roots and _too_short(attempt, roots, message_id, fits, None if astray else told):
-        found = _collision(attempt, roots[0], message_id, stage, None if astray else told)
+        found = _collision(attempt, roots, message_id, stage, None if astray else told)
         if astray:
             found.doubt(_ASTRAY)
         return found
@@ -222,18 +222,30 @@ def _too_short(attempt: Attempt, roots: list[Attempt], message_id: str, fits: bo
         return True  # a running timeout on a request that never ran
     if not fits and message_id == "waiting_timeout":
         return True  # a waiting timeout that ended a running request
-    if told is not None and (told.refutes or told.confirms):
+    if told is not None:
         return told.refutes
     mine = spent(attempt, message_id)
     limits = [s for root in roots if (s := spent(root, message_id)) is not None]
     return mine is not None and bool(limits) and mine < min(limits) - _SLACK
 
 
-def _collision(attempt: Attempt, root: Attempt, message_id: str, stage: str, told: _Told | None) -> Finding:
+def _measured(attempt: Attempt, message_id: str) -> bool:
+    """Whether what an attempt spent is just what its limit counts: a grammar is compiled before it waits."""
+    finish = attempt.finish
+    if finish is not None and (finish.queue_s is not None or "forward_entry_time" in finish.detail):
+        return True
+    return message_id == "waiting_timeout" and not any(
+        record is not None and record.detail.get("grammar") for record in (attempt.received, finish)
+    )
+
+
+def _collision(attempt: Attempt, roots: list[Attempt], message_id: str, stage: str, told: _Told | None) -> Finding:
+    root = roots[0]
     assert attempt.finish is not None
     assert root.finish is not None
     kind = "waiting" if message_id == "waiting_timeout" else "running"
     mine, limit = spent(attempt, message_id), spent(root, message_id)
+    sure = True
     if stage == "running" and kind == "waiting":
         how = ": it was running, and a waiting timeout of its own ends only what waits"
     elif stage == "waiting" and kind == "running":
@@ -242,9 +254,10 @@ def _collision(attempt: Attempt, root: Attempt, message_id: str, stage: str, tol
         how = f": it had lasted {told.mine:.1f} s, and the limit is {told.limit:g} s, as told"
     else:
         how = f": it had lasted {mine:.1f} s, that one {limit:.1f} s" if mine and limit else ""
+        sure = all(_measured(each, message_id) for each in roots)  # else the limit may be less than they lasted
     finding = Finding(
         "timeout-prefix-collision",
-        "proven",
+        "proven" if sure else "likely",
         f"The {kind} timeout of {root.rid!r} hit it, because its rid begins with that one's{how}.",
         [attempt.finish, root.finish],
         stage=stage,
@@ -254,6 +267,9 @@ def _collision(attempt: Attempt, root: Attempt, message_id: str, stage: str, tol
     finding.chain.append(
         Cause(_CAUSE[message_id], f"{root.rid!r} reached its {kind} timeout", [root.finish], rid=root.rid)
     )
+    if not sure:
+        finding.candidates.append((_CAUSE[message_id], "the server's limit, or how long each of them waited and ran"))
+        return finding
     why = "its own time or stage does not reach the limit"
     if told is not None and told.refutes:
         why = f"its own {told.mine:.1f} s do not reach the limit of {told.limit:g} s that was told"

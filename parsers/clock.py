@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import isfinite
 
 from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.prefix import LATEST
 
 _SLACK = 1.5  # seconds by which a stamp inside a record may leave the interval that its neighbours allow
 _QUARTER = 900.0
@@ -90,7 +91,7 @@ def _narrow(fact: Fact, lower: float | None, upper: float | None) -> None:
 def _from_inside(fact: Fact) -> None:
     """A file without any stamp (a metrics export): the epoch stamp inside the record is all there is."""
     sent = fact.detail.get("response_sent_to_client_ts")
-    if isinstance(sent, float):
+    if isinstance(sent, float) and 0 <= sent < LATEST:
         fact.at, fact.at_error, fact.at_from = sent, 0.05, "meta"
 
 

@@ -22,6 +22,9 @@ _LONGEST = 96  # bytes of a prefix that is looked for by its bytes
 LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\s++"
 """What uvicorn puts before its messages."""
 
+LATEST = 253_000_000_000.0
+"""Epoch seconds, in the year 9987: what is later is no time, in some zone."""
+
 _LEVEL = re.compile(LEVEL)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)")
@@ -122,6 +125,8 @@ class Prefix:
             try:
                 known = datetime.fromisoformat(stamp).replace(tzinfo=self.zone).timestamp()
             except (ValueError, OverflowError):
+                return None
+            if not 0 <= known < LATEST:
                 return None
             if len(self._seconds) > 4096:
                 self._seconds.clear()

@@ -1,0 +1,157 @@
+"""Logs that look like a cause and are another, or are none: what is not so is not said with certainty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from lines import ABORTED, STOP, TIMEOUT, Story, clock, used, write
+
+from sglang_lifecycle.analyzers.explain import explain
+from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.parsers.log import read
+
+WORKER_LOST = "IPC name is None, output type=<class 'sglang.srt.managers.io_struct.AbortReq'>, skipping..."
+LEFT = "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='m-1'"
+
+
+class Case(NamedTuple):
+    """A log, whom it is about, what is asked with it, and causes of which none may be called proven, or at all."""
+
+    story: Story
+    rid: str
+    unproven: frozenset[str]
+    never: frozenset[str] = frozenset()
+    version: str = "0.5.23"
+    limits: dict[str, float] | None = None
+
+
+def said(second: int, text: str) -> Story:
+    return [(second, f"[{clock(second)}] {text}")]
+
+
+def answered(second: int, path: str, status: str, method: str = "POST") -> Story:
+    return said(second, f'INFO:     127.0.0.1:1 - "{method} {path} HTTP/1.1" {status}')
+
+
+def turn(rid: str, start: int, end: int, reason: str = STOP, of: str = "{'id': 'S', 'rid': None}") -> Story:
+    """A request of a session."""
+    return [
+        (at, text.replace("stream=False", f"stream=False, session_params={of}"))
+        for at, text in used(rid, start, end, reason)
+    ]
+
+
+def short(rid: str, second: int) -> Story:
+    """A request that comes and whose prompt is known to be short."""
+    room = "max_total_num_tokens=1000, chunked_prefill_size=2048, max_prefill_tokens=16384, max_running_requests=2"
+    came = [(at, text.replace("text='x'", "text=None, input_ids=[1, 2]")) for at, text in used(rid, second, second)[:1]]
+    return [*said(0, f"{room}, context_len=512, available_gpu_mem=1.0 GB"), *came]
+
+
+def refused(message: str) -> str:
+    text = f"Invalid request: {message}"
+    return f"{{'type': 'abort', 'message': '{text}', 'status_code': 400, 'err_type': 'BadRequestError'}}"
+
+
+REPLACES = "{'id': 'S', 'rid': 's-1', 'replace': True}"
+TOO_LONG = "[http_server] Error: The input (9000 tokens) is longer than the model's context length (8192 tokens)."
+REAPED = frozenset({"session-reaped"})
+COLLIDED = frozenset({"timeout-prefix-collision"})
+CALLED = frozenset({"explicit-abort", "pause-abort", "weight-update-abort", "abort-all"})
+CASES = {
+    "two that waited and ran alike": Case(
+        used("run-1", 0, 7, TIMEOUT) + used("run-10", 3, 7, TIMEOUT), "run-10", COLLIDED
+    ),
+    "one that ran as long as the limit that is told": Case(
+        used("run-1", 0, 7, TIMEOUT) + used("run-10", 3, 7, TIMEOUT),
+        "run-10", frozenset(), COLLIDED, limits={"running_timeout": 4.0},
+    ),
+    "a session that expired, was opened again and closed": Case(
+        said(0, "Session opened: S (active=1)") + turn("s-1", 1, 2) + said(100, "Session S timed out, closing.")
+        + said(100, "Session closed: S (active=0)") + said(150, "Session opened: S (active=1)") + turn("s-2", 200, 302)
+        + answered(300, "/close_session", "200 OK") + said(300, "Deferring session close for S (unfinished request)")
+        + turn("s-3", 301, 301, refused("close was requested for session S")),
+        "s-3", REAPED, REAPED,
+    ),
+    "a session that expired and served another turn": Case(
+        turn("s-1", 1, 2) + said(100, "Session S timed out, closing.") + answered(150, "/open_session", "200 OK")
+        + turn("s-2", 200, 202) + answered(300, "/close_session", "200 OK")
+        + turn("s-3", 400, 400, refused("session id S does not exist")),
+        "s-3", REAPED, REAPED, version="0.5.10",
+    ),
+    "a turn that was too long to replace": Case(
+        turn("s-1", 0, 10, ABORTED) + turn("s-2", 7, 8, of=REPLACES)[:1] + said(7, TOO_LONG)
+        + answered(7, "/generate", "400 Bad Request"),
+        "s-1", frozenset({"session-replaced"}), frozenset({"session-replaced"}),
+    ),
+    "a turn that was refused": Case(
+        turn("s-1", 0, 10, ABORTED)
+        + turn("s-2", 7, 7, refused("Streaming sessions do not support replace."), REPLACES),
+        "s-1", frozenset({"session-replaced"}), frozenset({"session-replaced"}),
+    ),
+    "one of several HTTP workers": Case(
+        said(5, WORKER_LOST) + said(30, LEFT), "m-1", frozenset({"client-disconnect"}), frozenset({"client-disconnect"})
+    ),
+    "another's call without a key": Case(
+        short("bg", 10) + answered(11, "/generate", "401 Unauthorized")
+        + said(40, "Decode batch, #running-req: 1, #token: 13, token usage: 0.00, #queue-req: 0"),
+        "bg", frozenset({"invalid-request"}), frozenset({"invalid-request"}),
+    ),
+    "a status that only the scheduler asks for": Case(
+        short("hid-1", 10) + answered(10, "/generate", "503 Service Unavailable"),
+        "hid-1", frozenset(), frozenset({"invalid-request", "input-too-long"}),
+    ),
+    "a list that is older than the request": Case(
+        used("old", 50, 60)[:1]
+        + said(100, "SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
+        + said(101, "Gracefully exiting... Remaining number of requests 1. Remaining requests remaining_rids=['old'].")
+        + [(at, text.replace("stream=False", "stream=True")) for at, text in used("late", 103, 104)[:1]],
+        "late", frozenset({"client-disconnect"}), frozenset({"client-disconnect"}),
+    ),
+    **{
+        f"{method} {path} that was answered with {status}": Case(
+            used("r-1", 20, 30, ABORTED) + answered(30, path, status, method), "r-1", CALLED, CALLED
+        )
+        for path, status, method in (
+            ("/abort_request", "401 Unauthorized", "POST"), ("/abort_request", "405 Method Not Allowed", "GET"),
+            ("/pause_generation", "422 Unprocessable Entity", "POST"),
+            ("/update_weights_from_disk", "401 Unauthorized", "POST"),
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_not_so_is_not_said(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    log = write(tmp_path / "server.log", case.story)
+    verdict = explain(Incident(read([str(log)]), case.version, case.limits), case.rid)
+    assert verdict.cause not in case.never
+    assert verdict.confidence != "proven" or verdict.cause not in case.unproven
+
+
+def test_time_stats_at_the_end_of_a_log_leave_open_whether_a_finish_follows(tmp_path: Path) -> None:
+    received = [(at, text.replace("stream=False", "stream=True")) for at, text in used("s-1", 10, 11)[:1]]
+    stats = (
+        "ReqTimeStats(rid=s-1, input_len=5, cached_input_len=0, output_len=8, attempts=0, type=unified): "
+        "queue_duration=0.43ms, forward_duration=28.08ms, entry_time=1796032801.0"
+    )
+    log = write(tmp_path / "server.log", used("a", 0, 5) + received + said(10, stats))
+    verdict = explain(Incident(read([str(log)])), "s-1")
+    assert "finished" in {verdict.cause, *(each.cause for each in verdict.candidates)}
+
+
+@pytest.mark.parametrize("stamp", ["0001-01-01 00:00:00", "9999-12-31 23:59:59"])
+@pytest.mark.parametrize("zone", ["-05:00", "+05:00"])
+def test_times_beyond_all_calendars_are_none(stamp: str, zone: str, tmp_path: Path) -> None:
+    line = used("r-1", 20, 30, ABORTED)[1][1].replace(
+        "'e2e_latency'", "'response_sent_to_client_ts': 1e15, 'e2e_latency'"
+    )
+    for text in (f"[{stamp}]" + line.partition("]")[2], line.partition("] ")[2]):
+        log = tmp_path / "server.log"
+        log.write_text(text + "\n")
+        verdict = explain(Incident(read([str(log)], tz=zone)), "r-1")
+        assert verdict.status == "interrupted"
+        assert verdict.times.ended is None
