@@ -172,11 +172,11 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
         return None
     calls = [
         c for kind in ("pause", "weights") for c in scene.calls_between(kind, ended - _CALL_AFTER, ended + _ENGINE_CALL)
-        if c.order > order
+        if c.order > order and not _served_between(scene, ended, c)
     ]  # fmt: skip
     starts = [
         f for f in scene.life.of(Event.WEIGHTS_UPDATE)
-        if f.at is not None and -_CALL_AFTER <= ended - f.at <= _ENGINE_CALL
+        if f.at is not None and -_CALL_AFTER <= ended - f.at <= _ENGINE_CALL and not _over_before(scene, f, attempt)
     ]  # fmt: skip
     call = min(calls, key=lambda c: c.order, default=None)
     if call is None and not starts:
@@ -190,8 +190,27 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     others = f", together with {len(members) - 1} others" if len(members) > 1 else ""
     finding = Finding(kind, "likely", f"Cut by {what}{others}; nothing that was in flight outlived it.", lines)
     finding.candidates = [(c, WOULD_DECIDE[c]) for c in ("explicit-abort", "abort-all")]
-    finding.ruled_out.append(Cause("abort-all", "no /abort_request stands before the end"))
+    if not aborts:
+        finding.ruled_out.append(Cause("abort-all", "no /abort_request stands before the end"))
     return finding
+
+
+def _served_between(scene: Scene, ended: float, call: Call) -> bool:
+    """Whether a request came after an end and went well before a call was answered, which then had not begun."""
+    return call.at is not None and any(
+        attempt.finish is not None
+        and attempt.finish.finish_type in ("stop", "length")
+        and attempt.received is not None
+        and (attempt.received_at or 0.0) > ended + _CALL_AFTER
+        and (attempt.ended_at or call.at) < call.at - _CALL_AFTER
+        for attempt in scene.ended_between(ended, call.at)
+    )
+
+
+def _over_before(scene: Scene, start: Fact, attempt: Attempt) -> bool:
+    """Whether a weight update was answered before a request came."""
+    begun = scene.places[id(start)]
+    return any(begun < order < attempt.order for order in scene.call_orders.get("weights", ()))
 
 
 def _aborts_near(scene: Scene, members: Sequence[Attempt]) -> list[Call]:
@@ -249,6 +268,11 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
             finding.ruled_out.append(Cause("pause-abort", "other requests in flight lived on", _proof(lives_on)))
         else:
             finding.candidates.append(("abort-all", WOULD_DECIDE["abort-all"]))
+        if attempt.received is None and attempt.session_id is not None:
+            names = ("session-replaced", "session-branch-cleared")
+            finding.candidates += [
+                (name, "the log before: which turns of its session came with replace") for name in names
+            ]
         return finding
     if not lives_on and not alone:
         finding = Finding(

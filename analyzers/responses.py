@@ -23,6 +23,8 @@ _BEFORE_RECEIVE = re.compile(
 )
 """Errors of `normalize_batch_and_arguments` and its like: raised before `Receive` is written (all releases)."""
 _ERROR_WINDOW = 10.0  # seconds from `Receive` to a validation error, tokenizing included
+_FURTHER = (Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED, Event.REQUEST_STATS)
+"""What shows that an attempt ended otherwise than by an error of the API server."""
 UNREACHED = frozenset({401, 403, 405, 422})
 """Statuses with which a call is turned away before anything is done about it, and before any `Receive`."""
 _STATUS_WINDOW = 40  # facts between an error and the status line of its response
@@ -142,7 +144,7 @@ class _Matcher:
             latest = attempt.latest_arrival
             if latest is not None and fact.at is not None and fact.at - latest > _ERROR_WINDOW:
                 return None
-            if not attempt.errors and not attempt.of(Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED):
+            if not attempt.errors and not attempt.of(*_FURTHER):
                 return attempt
         return None
 

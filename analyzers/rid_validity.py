@@ -304,6 +304,10 @@ def _busy(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         text = f"Turn {last.rid!r} of its streaming session was still in flight."
         finding = Finding("session-busy", "proven" if last.finish is not None else "likely", text, lines)
         finding.chain.append(Cause("session-busy", f"{last.rid!r} was active", lines[:1], rid=last.rid))
+        if last.finish is None and scene.release.may_be("0.5.11", "0.5.21"):
+            finding.candidates.append(
+                ("session-stuck", "how that turn ended: one that is dropped from the queue leaves it so")
+            )
         return finding
     assert last.finish is not None
     if last.finish.message_id in _QUEUE_ENDS and scene.release.may_be("0.5.11", "0.5.21"):

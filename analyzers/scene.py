@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
 from sglang_lifecycle.analyzers import responses
@@ -213,6 +213,12 @@ class Scene:
                 alive.append(self._ending[index])
             index += 1
         return alive
+
+    def ended_between(self, start: float, end: float) -> list[Attempt]:
+        """The attempts of `_ending` that ended in a span of UTC epoch seconds, in the order of their ends."""
+        attempts, earliest = self._latest
+        first = bisect.bisect_left(earliest, start)
+        return list(takewhile(lambda a: (a.ended_at or 0.0) <= end, attempts[first:]))
 
     @cached_property
     def _ends(self) -> list[int]:

@@ -11,7 +11,7 @@ import bisect
 from sglang_lifecycle.analyzers import deaths, dumped, mentions
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
-from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _SCHEDULED_WITHIN = 10.0  # seconds within which an idle scheduler forms a batch of what it gets
@@ -74,7 +74,8 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     """The server died while it was in flight."""
     end = deaths.death(scene)
     entry = dumped.unfinished(attempt)
-    if end is None or (end.order < attempt.order and end.cause not in _FINAL):
+    after = end is not None and end.order < attempt.order
+    if end is None or (after and (end.cause not in _FINAL or _went_on(scene))):
         return dumped.open_without_death(attempt)
     if entry is None and _never_scheduled(scene, attempt, end):
         text = "Received by an idle server and never scheduled, long before the server died; no line says why."
@@ -103,8 +104,25 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     )  # fmt: skip
     if finding.confidence == "likely":
         finding.candidates.append(("client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"))
+        if scene.hides_finishes:
+            finding.candidates.append(
+                ("finished", "SGLANG_LOG_REQUEST_EXCEEDED_MS: it hides the Finish of fast requests")
+            )
+    if end.cause == "server-shutdown" and not any(f.event is Event.PROCESS_EXITED for f in end.evidence):
+        finding.candidates.append(("finished", "the lines that follow: while a server drains, requests go on"))
     finding.candidates += end.candidates
     return finding
+
+
+@per_scene
+def _went_on(scene: Scene) -> bool:
+    """Whether requests came and went well after a death: of a life whose start is missing."""
+    end = deaths.death(scene)
+    return end is not None and any(
+        a.order > end.order and a.received is not None and a.finish is not None
+        and a.finish.finish_type in ("stop", "length")
+        for a in scene.attempts
+    )  # fmt: skip
 
 
 _FINAL = frozenset({"scheduler-crash", "process-killed", "watchdog-timeout"})

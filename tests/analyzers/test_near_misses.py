@@ -55,6 +55,7 @@ def refused(message: str) -> str:
     return f"{{'type': 'abort', 'message': '{text}', 'status_code': 400, 'err_type': 'BadRequestError'}}"
 
 
+BUSY = refused("Streaming session already has an active request.").replace("Invalid request: ", "")
 REPLACES = "{'id': 'S', 'rid': 's-1', 'replace': True}"
 TOO_LONG = "[http_server] Error: The input (9000 tokens) is longer than the model's context length (8192 tokens)."
 REAPED = frozenset({"session-reaped"})
@@ -110,6 +111,21 @@ CASES = {
         + [(at, text.replace("stream=False", "stream=True")) for at, text in used("late", 103, 104)[:1]],
         "late", frozenset({"client-disconnect"}), frozenset({"client-disconnect"}),
     ),
+    "a weight update that was over": Case(
+        said(0, "Start update_weights. Load format=auto") + answered(5, "/update_weights_from_disk", "200 OK")
+        + used("r-1", 20, 30, ABORTED) + answered(30, "/abort_request", "200 OK") + used("later", 31, 33),
+        "r-1", frozenset({"weight-update-abort"}), frozenset({"weight-update-abort"}),
+    ),
+    "a pause before which another was served": Case(
+        used("r-1", 20, 30, ABORTED) + used("x", 32, 34) + answered(70, "/pause_generation", "200 OK"),
+        "r-1", frozenset({"pause-abort"}), frozenset({"pause-abort"}),
+    ),
+    "a life after a death, without its start": Case(
+        used("a", 0, 5)
+        + said(60, "Subprocess scheduler_0 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup...")
+        + used("c", 4000, 4005) + used("b", 5000, 5001)[:1] + used("d", 5001, 5003),
+        "b", frozenset({"process-killed"}), frozenset({"process-killed", "scheduler-crash"}),
+    ),
     **{
         f"{method} {path} that was answered with {status}": Case(
             used("r-1", 20, 30, ABORTED) + answered(30, path, status, method), "r-1", CALLED, CALLED
@@ -130,6 +146,34 @@ def test_what_is_not_so_is_not_said(name: str, tmp_path: Path) -> None:
     verdict = explain(Incident(read([str(log)]), case.version, case.limits), case.rid)
     assert verdict.cause not in case.never
     assert verdict.confidence != "proven" or verdict.cause not in case.unproven
+
+
+LEAVES_OPEN = {
+    "a turn without an end before a refusal": (
+        [(at, text.replace("stream=False", "stream=True")) for at, text in turn("q-2", 5, 6)[:1]]
+        + turn("q-3", 7, 7, BUSY),
+        "q-3", "0.5.18", "session-stuck",
+    ),
+    "a session's request of which only the end is there": (
+        turn("r-7", 5, 10, ABORTED)[1:] + answered(10, "/abort_request", "200 OK"), "r-7", "0.5.18", "session-replaced"
+    ),
+    "a server that drains": (
+        used("a", 0, 5) + used("st", 50, 60)[:1]
+        + said(51, "Prefill batch, #new-seq: 1, #new-token: 2, #cached-token: 0, #running-req: 0, #queue-req: 0")
+        + said(99, "Decode batch, #running-req: 1, #token: 13, token usage: 0.00, #queue-req: 0")
+        + said(100, "SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
+        + said(101, "Gracefully exiting... Remaining number of requests 1. Remaining requests remaining_rids=['st']."),
+        "st", "0.5.23", "finished",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEAVES_OPEN)
+def test_what_may_be_is_among_the_candidates(name: str, tmp_path: Path) -> None:
+    story, rid, version, possible = LEAVES_OPEN[name]
+    verdict = explain(Incident(read([str(write(tmp_path / "server.log", story))]), version), rid)
+    assert verdict.confidence != "proven"
+    assert possible in {verdict.cause, *(each.cause for each in verdict.candidates)}
 
 
 def test_time_stats_at_the_end_of_a_log_leave_open_whether_a_finish_follows(tmp_path: Path) -> None:
