@@ -118,21 +118,20 @@ class Sweep:
     def _judge(self, settled: int | None) -> None:
         """Give the rows of requests that ended before a place among the facts; without one, of all."""
         self._round += 1
-        with uncollected():
-            incident = self._incident(Evidence(list(self._facts)))
-            view = _View(incident, {id(fact): place for place, fact in enumerate(self._facts)}, settled)
-            batches = {member: base for base, members in incident.batches.items() for member in members}
-            for rid in incident.by_rid:
-                if rid not in self._settled and rid not in self._left and rid not in incident.batches:
-                    self._look(view, rid, incident.batches.get(batches.get(rid, ""), [rid]))
-            for base, members in incident.batches.items():
-                if base not in self._bases and self._settled.issuperset(members):
-                    self._bases.add(base)
-                    self._give(row(incident, base))
-            self._note(incident, view)
-            incident.dissolve()
-            if settled is not None:
-                self._let_go(settled - CONTEXT)
+        incident = self._incident(Evidence(list(self._facts)))
+        view = _View(incident, {id(fact): place for place, fact in enumerate(self._facts)}, settled)
+        batches = {member: base for base, members in incident.batches.items() for member in members}
+        for rid in incident.by_rid:
+            if rid not in self._settled and rid not in self._left and rid not in incident.batches:
+                self._look(view, rid, incident.batches.get(batches.get(rid, ""), [rid]))
+        for base, members in incident.batches.items():
+            if base not in self._bases and self._settled.issuperset(members):
+                self._bases.add(base)
+                self._give(row(incident, base))
+        self._note(incident, view)
+        incident.dissolve()
+        if settled is not None:
+            self._let_go(settled - CONTEXT)
 
     def _look(self, view: _View, rid: str, together: Sequence[str]) -> None:
         """Give the row of a request, if it is settled together with the others of its batch."""
