@@ -198,9 +198,7 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
 def _served_between(scene: Scene, ended: float, call: Call) -> bool:
     """Whether a request came after an end and went well before a call was answered, which then had not begun."""
     return call.at is not None and any(
-        attempt.finish is not None
-        and attempt.finish.finish_type in ("stop", "length")
-        and attempt.received is not None
+        attempt.went_well
         and (attempt.received_at or 0.0) > ended + _CALL_AFTER
         and (attempt.ended_at or call.at) < call.at - _CALL_AFTER
         for attempt in scene.ended_between(ended, call.at)

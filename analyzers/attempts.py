@@ -113,6 +113,11 @@ class Attempt:
         return self.finish.at if self.finish is not None else None
 
     @property
+    def went_well(self) -> bool:
+        """Whether it ended as its client wished: at a stop, or at its length."""
+        return self.finish is not None and self.finish.finish_type in ("stop", "length")
+
+    @property
     def latency(self) -> float | None:
         """Seconds from its arrival to its end, as SGLang measured them, else by the log's clock."""
         if self.finish is not None and self.finish.e2e_s is not None:

@@ -177,7 +177,7 @@ def counted(scene: Scene) -> bool:
 
 
 def remembered(scene: Scene, attempt: Attempt) -> bool | None:
-    """Whether the API server still remembered an attempt when it drained; None where no line lists the rids.
+    """Whether the API server still remembered an attempt when it drained; None where no line after it lists the rids.
 
     0.4.9 to 0.5.12 never forget a request that was aborted in the queue: there a remembered rid proves nothing.
     """

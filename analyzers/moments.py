@@ -75,7 +75,7 @@ class Moments:
                 a
                 for a in self.scene.open_at(call.order)
                 if a.finish is not None
-                and a.finish.finish_type in ("stop", "length")
+                and a.went_well
                 and a.received is not None
                 and (a.received_at or at) < at - slack - (a.received.at_error or 0.0) - _DELAY
                 and (a.ended_at or at) > at + slack + (a.finish.at_error or 0.0)

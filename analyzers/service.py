@@ -118,13 +118,13 @@ class Services:
         for attempt in self.scene.attempts:
             allowed, tokens = _allowed(attempt), attempt.completion_tokens
             if allowed and tokens is not None and not attempt.synthetic:
-                found.append((min(1.0, tokens / allowed), _complete(attempt)))
+                found.append((min(1.0, tokens / allowed), attempt.went_well))
         return found
 
     @cached_property
     def _totals(self) -> list[tuple[float, bool]]:
         return [
-            (float(attempt.completion_tokens), _complete(attempt))
+            (float(attempt.completion_tokens), attempt.went_well)
             for attempt in self.scene.attempts
             if attempt.completion_tokens is not None and not attempt.synthetic
         ]
@@ -134,7 +134,7 @@ class Services:
         tokens = attempt.completion_tokens or 0
         ran = self.ran(attempt) if tokens else 0.0
         so_far = ran if ran is not None else tokens * self.rate
-        if _complete(attempt):
+        if attempt.went_well:
             return Service(so_far, False)
         return Service(max(so_far, self._tokens(attempt, tokens) * self.rate), True)
 
@@ -159,10 +159,6 @@ def _left_queue(attempt: Attempt, place: int) -> bool:
     if finish is None or end is None:
         return bool(attempt.errors)
     return end < place and finish.finish_shape in ("echo-plain", "echo-with-reason")
-
-
-def _complete(attempt: Attempt) -> bool:
-    return attempt.finish is not None and attempt.finish.finish_type in ("stop", "length")
 
 
 def slots(scene: Scene) -> int | None:

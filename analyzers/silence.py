@@ -119,10 +119,8 @@ def _went_on(scene: Scene) -> bool:
     """Whether requests came and went well after a death: of a life whose start is missing."""
     end = deaths.death(scene)
     return end is not None and any(
-        a.order > end.order and a.received is not None and a.finish is not None
-        and a.finish.finish_type in ("stop", "length")
-        for a in scene.attempts
-    )  # fmt: skip
+        a.order > end.order and a.received is not None and a.went_well for a in scene.attempts
+    )
 
 
 _FINAL = frozenset({"scheduler-crash", "process-killed", "watchdog-timeout"})
