@@ -54,6 +54,12 @@ class Form(Protocol):
     def plain(self, texts: Sequence[Any]) -> bool:
         """Whether a row with these texts can be told together with others."""
 
+    def alike(self, every: Sequence[Sequence[Any]]) -> bool:
+        """Whether rows with such texts can all be told together; a quick look."""
+
+    def path(self, texts: Sequence[Any]) -> Any:
+        """The path that a row names, if any."""
+
     def fact(self, source: str, row: Row) -> Fact:
         """The fact of a row."""
 

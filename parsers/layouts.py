@@ -25,7 +25,8 @@ _STRINGS = "|".join(string.pattern for string in literals.STRING.values())
 
 
 def _bracket(inner: str) -> str:
-    return rf"""[\[{{(](?:[^\[\](){{}}'"]++|{inner})*+[\]}})]"""
+    plain = r"""[^\[\](){}'"]*+"""
+    return rf"""[\[{{(]{plain}(?:(?:{inner}){plain})*+[\]}})]"""
 
 
 _TWO = _bracket("|".join((_STRINGS, _bracket(_STRINGS))))

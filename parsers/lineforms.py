@@ -13,11 +13,11 @@ from typing import Any
 from sglang_lifecycle.parsers import facts
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.forms import Columns, Row
-from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.patterns import Pattern, table
 from sglang_lifecycle.parsers.prefix import LEVEL
 
-_KEY = 8
+KEY = 8
+"""How many bytes of a message tell what it may be."""
 _IDS = {
     b"INFO:   ": "http.access",
     b"Prefill ": "batch.prefill",
@@ -41,16 +41,19 @@ class LineForm:
         self._takes = facts.takes(pattern)
         self._path = pattern.compiled.groupindex.get("path")
 
-    def find(self, line: Line, start: int) -> Sequence[Any] | None:
-        """What the groups of the message hold that begins at `start`; None where it may be another."""
-        body = line.body
+    def find(self, body: bytes, start: int) -> Sequence[Any] | None:
+        """What the groups of the message hold that begins at `start` of a line; None where it may be another."""
         if not body.isascii() or b"\x1b" in body or self._within not in body:
             return None
-        found = self._match(line.text, start)
+        found = self._match(body.decode(), start)
         return found.groups() if found is not None else None
 
     def plain(self, texts: Sequence[Any]) -> bool:
         """Whether a message can be told together with others: all can."""
+        return True
+
+    def alike(self, every: Sequence[Sequence[Any]]) -> bool:
+        """The same for several."""
         return True
 
     def path(self, texts: Sequence[Any]) -> Any:
@@ -82,7 +85,12 @@ def repeats(event: Event, path: object) -> bool:
 
 def form(body: bytes, start: int) -> LineForm | None:
     """The form that a message may have, by its first bytes."""
-    return _forms().get(body[start : start + _KEY])
+    return known(body[start : start + KEY])
+
+
+def known(key: bytes) -> LineForm | None:
+    """The form of messages whose first bytes are these."""
+    return _forms().get(key)
 
 
 @cache

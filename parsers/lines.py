@@ -99,15 +99,17 @@ class Forward:
     def __init__(self, file: BinaryIO | Whole, lines: int = 0, bytes: int = 0, end: int | None = None) -> None:
         self.lines, self.bytes, self.cut = lines, bytes, 0
         self.again: Callable[[int, int, int], bool] | None = None
+        self._begun = False
         self._file, self._end = file, _FAR if end is None else end
 
     def __iter__(self) -> Iterator[Line]:
         """Each line once."""
         readline = self._file.readline
-        raw = readline(CAP)
-        if raw.startswith(_BOM):
+        raw = readline(CAP) if self.bytes < self._end else b""
+        if raw.startswith(_BOM) and not self._begun:
             self.bytes += len(_BOM)
             raw = raw[len(_BOM) :] or readline(CAP)
+        self._begun = True
         before = b""
         while raw:
             if raw == before and self.again is not None:

@@ -7,6 +7,7 @@ request log of 0.5.8 to 0.5.11 writes the bare message; uvicorn puts its level b
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -18,6 +19,7 @@ _PREFIX = re.compile(
     r"((?: (?:DP|PP|ATTN_CP|MOE_DP|TP|EP|CP)-?\d+| encode_server| encode_dp_worker\[\d+\])*)\] ?",
     re.ASCII,
 )
+_SECONDS = len("[2025-01-01 00:00:00")
 _LONGEST = 96  # bytes of a prefix that is looked for by its bytes
 LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):\s++"
 """What uvicorn puts before its messages."""
@@ -76,6 +78,17 @@ class Prefix:
         start = line.find(b"] ", 0, _LONGEST) + 2
         head = self._known.get(line[:start])
         return (head, start) if head is not None else None
+
+    @staticmethod
+    def starts(lines: Iterable[bytes]) -> list[int]:
+        """Where a message begins in each of some lines, if what stands before it is a prefix."""
+        return [line.find(b"] ", 0, _LONGEST) + 2 for line in lines]
+
+    def of(self, prefix: bytes) -> Head | None:
+        """What some bytes say that may be a prefix of whole seconds, which is remembered."""
+        if prefix not in self._known and prefix[_SECONDS : _SECONDS + 1] not in (b".", b","):
+            self.learn(prefix)
+        return self._known.get(prefix)
 
     def learn(self, line: bytes) -> None:
         """Remember the prefix of a line, where it is one of whole seconds."""

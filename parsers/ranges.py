@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from itertools import chain, pairwise
+from itertools import pairwise
 from os import cpu_count
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from sglang_lifecycle.parsers.blocks import BlockReader, blocks
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
 from sglang_lifecycle.parsers.forms import Row, packed, unpacked
 from sglang_lifecycle.parsers.garbage import uncollected
@@ -24,7 +25,7 @@ from sglang_lifecycle.parsers.lines import Forward
 from sglang_lifecycle.parsers.outside import Outside
 from sglang_lifecycle.parsers.patterns import table
 from sglang_lifecycle.parsers.prefix import Prefix
-from sglang_lifecycle.parsers.records import RecordReader
+from sglang_lifecycle.parsers.records import STARTS
 
 SIZE = 32 << 20
 """Bytes of a range."""
@@ -73,7 +74,7 @@ class Range:
     gaps: tuple[tuple[str, str], ...]
 
 
-class _RangeReader(RecordReader):
+class _RangeReader(BlockReader):
     """A reader that begins inside a log, unless it is the `first`."""
 
     def __init__(self, source: Source, prefix: Prefix, first: bool) -> None:
@@ -113,9 +114,6 @@ class _RangeReader(RecordReader):
         else:
             self._finished.discard(rid)
         return super()._arrival(rid, event, line)
-
-    def _of_row(self, row: Row) -> Fact | Row:
-        return row if row.form.plain(row.texts) else super()._of_row(row)
 
     def range(
         self, facts: Sequence[Fact | Row], lines: int, cut: int, begins: bool, quiet: bool, trails: bool
@@ -177,11 +175,15 @@ def _read_range(place: Place, zone: tzinfo) -> Range:
         file.seek(place.start)
         physical = Forward(file, 0, place.base + place.start, place.base + place.end)
         physical.again = reader.again
-        lines = iter(physical)
-        opening = next(lines, None)
+        opening = next(iter(physical), None)
         begins = opening is None or prefix.split(opening.text) is not None
-        for line in chain([opening] if opening is not None else [], lines):
-            feed(line)
+        if opening is not None:
+            feed(opening)
+            if not first:
+                for block in blocks(file, physical, place.base + place.end):
+                    reader.take(block)
+            for line in physical:
+                feed(line)
         quiet, trails = reader.quiet, reader.trails
         reader.skip()  # times are settled once the ranges are joined
         facts = whole.facts if whole is not None else reader.facts
@@ -276,7 +278,7 @@ class Joined:
 
     def _once(self, fact: Fact) -> None:
         """The names of a record's fields are kept where they are new, as one reader keeps them."""
-        if fact.event in _STARTS:
+        if fact.event in STARTS:
             self._fields.clear()
         elif fact.event in _RECORDS and (fields := fact.detail.get("fields")) is not None:
             if fields in self._fields:
@@ -285,10 +287,9 @@ class Joined:
 
 
 def _marked(fact: Fact) -> bool:
-    return fact.event in _STARTS or "fields" in fact.detail
+    return fact.event in STARTS or "fields" in fact.detail
 
 
-_STARTS = frozenset({Event.SERVER_ARGS, Event.SERVER_STARTED})
 _RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 
 

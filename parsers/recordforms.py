@@ -51,8 +51,8 @@ class RecordForm:
         alone = set(told) - _COLUMNS.keys() - {"session_params"}  # they say what others may say as well
         prompts = _PROMPTS.intersection(told)
         self._columnar = not alone and len(prompts) < 2 and not (prompts and _prompted(blank))
-        inner = [place for name, place in places.items() if name not in _UNESCAPED]
-        self._inner = itemgetter(*inner, self._rid)  # two at least
+        self._beside = [place for name, place in places.items() if name not in _UNESCAPED and name != "rid"]
+        self._inner = itemgetter(*self._beside, self._rid, self._rid)  # two at least
 
     def takes(self, texts: Sequence[bytes]) -> bool:
         """Whether a record is told by these values; else only the record as a whole can tell."""
@@ -66,9 +66,25 @@ class RecordForm:
             return False
         return self._sampling is None or not _sampled(texts[self._sampling])[1]
 
+    def taken(self, every: Sequence[Sequence[bytes]]) -> list[bool]:
+        """Which of some records are told by their values."""
+        rids, *inner = [[texts[place] for texts in every] for place in (self._rid, *self._beside)]
+        joined = b"".join(map(b"".join, inner))
+        simple = (
+            b"\\" not in joined
+            and sum(max(map(len, values)) for values in (rids, *inner)) <= _LONG
+            and _RIDS.fullmatch(b"".join(rids)) is not None
+            and (self._session is None or all(texts[self._session][:1] != b"[" for texts in every))
+            and (self._sampling is None or not any(_sampled(s)[1] for s in {texts[self._sampling] for texts in every}))
+        )
+        return [True] * len(every) if simple else list(map(self.takes, every))
+
     def rid(self, texts: Sequence[bytes]) -> str:
         """The rid of a record whose values it takes."""
         return _name(texts[self._rid])
+
+    def path(self, texts: Sequence[bytes]) -> None:
+        """No record names a path."""
 
     def plain(self, texts: Sequence[bytes]) -> bool:
         """Whether records with such values can be told together with others."""
@@ -76,6 +92,15 @@ class RecordForm:
             self._columnar
             and (self._session is None or texts[self._session] == b"None")
             and (self._reason is None or _reason(texts[self._reason]) is not None)
+        )
+
+    def alike(self, every: Sequence[Sequence[bytes]]) -> bool:
+        """Whether all of some records can be told together."""
+        session, reason = self._session, self._reason
+        return (
+            self._columnar
+            and (session is None or all(texts[session] == b"None" for texts in every))
+            and (reason is None or None not in map(_reason, {texts[reason] for texts in every}))
         )
 
     def fact(self, source: str, row: Row) -> Fact:
@@ -102,6 +127,7 @@ _rest = attrgetter(*Fact.__slots__[Fact.__slots__.index("rid") + 1 : -1])
 _Fill = Callable[[Fact, bytes], Any]
 _Fills = Callable[[Columns, Sequence[bytes]], Any]
 _QUOTE = ord("'")
+_RIDS = re.compile(rb"(?:'[^'\\]++')++")
 _LONG = 1000
 """Characters from which on, as in one with an escape, a text may be of those that strangers hide lines in."""
 

@@ -26,7 +26,9 @@ _UNESCAPED = tuple(
 )
 _JSON_HEAD = requestlog.JSON_HEAD.encode()
 _JSON_HEADS = ('{"request_parameters"',)
-_NO_PREFIX = Head(None, 0.0, None, "")
+NO_PREFIX = Head(None, 0.0, None, "")
+STARTS = frozenset({Event.SERVER_ARGS, Event.SERVER_STARTED})
+"""After these the names of a record's fields are told anew."""
 
 
 class RecordReader:
@@ -198,7 +200,7 @@ class RecordReader:
             self._texts.append(text)
         elif text and pattern.event is Event.REQUEST_ERROR:
             self._repeat(text)
-        if pattern.event in (Event.SERVER_ARGS, Event.SERVER_STARTED):
+        if pattern.event in STARTS:
             self._seen_fields.clear()
             self._routine.clear()
         if pattern.tail:
@@ -236,7 +238,7 @@ class RecordReader:
         known = self.prefix.known(body)
         if known is None:
             bare = body[:1] != b"["
-            return bare and (self._filled(line, _NO_PREFIX, 0) or self._object(line, _NO_PREFIX, 0))
+            return bare and (self._filled(line, NO_PREFIX, 0) or self._object(line, NO_PREFIX, 0))
         head, start = known
         read = self._object if body[start : start + 1] == b"{" else self._filled
         if not read(line, head, start):
@@ -247,7 +249,7 @@ class RecordReader:
         """Note a line of a form that is known; whether it is such a one."""
         form = lineforms.form(line.body, start)
         if form is not None:
-            groups = form.find(line, start)
+            groups = form.find(line.body, start)
             if groups is None:
                 return False
             self._say(line, self._noted(form, groups, line, head), form.path(groups))
@@ -256,21 +258,25 @@ class RecordReader:
         if known is None:
             return False
         template, texts = known
-        if template not in self._routine:
-            if template.names not in self._seen_fields:
-                return False
-            self._routine[template] = recordforms.form(template)
-        record = self._routine[template]
+        record = self._form(template)
         if record is None or not record.takes(texts):
             return False
         self._arrival(record.rid(texts), record.event, line.number)
         self._noted(record, texts, line, head)
         return True
 
+    def _form(self, template: Template) -> recordforms.RecordForm | None:
+        """The form of a template whose records are routine by now, if there is one."""
+        if template not in self._routine:
+            if template.names not in self._seen_fields:
+                return None
+            self._routine[template] = recordforms.form(template)
+        return self._routine[template]
+
     def _noted(self, form: Form, texts: Sequence[Any], line: Line, head: Head) -> Fact | Row:
         """Note a line of a form, by what differs between lines of the form."""
         self._close_tail()
-        row = Row(form, line.number, line.offset, line.length, _stamp(line, head), texts)
+        row = Row(form, line.number, line.offset, line.length, stamped(head, line), texts)
         fact = self._of_row(row)
         self._strangers.remember(line, fact)
         self._note(fact)
@@ -375,16 +381,16 @@ class RecordReader:
         """A fact that knows its place and time; its kind is set by whoever reads the message."""
         first, last = lines[0], lines[-1]
         length = last.offset + last.length - first.offset
-        stamp, path = _stamp(first, head), self.source.path
+        stamp, path = stamped(head, first), self.source.path
         return Fact(Event.UNKNOWN, path, first.number, first.offset, length, path, *stamp, tainted)
 
 
-def _stamp(line: Line, head: Head) -> Stamp:
+def stamped(head: Head, line: Line | None = None) -> Stamp:
     """The rank of a record, its time, half of that time's width, and where it comes from."""
     if head.at is not None:
         half = head.resolution / 2
         return head.rank, head.at + half, half, "own"
-    if line.stamp is not None:
+    if line is not None and line.stamp is not None:
         at, width, _ = line.stamp
         return head.rank, at + width / 2, width / 2, "wrapper"
     return head.rank, None, None, None

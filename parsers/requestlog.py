@@ -103,6 +103,11 @@ def find(line: bytes, start: int) -> Known | None:
     return _templates.find(line, start, head[1])
 
 
+def begins(key: bytes) -> bool:
+    """Whether a text record may begin with some eight bytes."""
+    return key in _BY_KEY
+
+
 _KEY = 8
 _BY_KEY = {head[:_KEY].encode(): (head.encode(), head) for head in TEXT_HEADS}
 

@@ -11,7 +11,7 @@ are seen, everything is theirs until the words after it.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sglang_lifecycle.parsers.evidence import Fact
 from sglang_lifecycle.parsers.forms import Row
@@ -31,12 +31,13 @@ class Strangers:
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, None] = OrderedDict()
+        self._marks: set[bytes] = set()  # how lines of them begin, those in ASCII at least
         self._beginnings: dict[str, list[str]] = {}  # last lines of a text, which SGLang's own words follow
         self._gaps: OrderedDict[tuple[str, str], None] = OrderedDict()  # the words before gaps, and those after
         self._window = ""  # the newest lines, kept while gaps are known
         self._after: str | None = None  # inside a gap: the words that end it
         self._hidden = 0
-        self._recent: deque[tuple[Line, Fact | Row]] = deque(maxlen=_RECENT)
+        self.recent: deque[tuple[bytes, Fact | Row]] = deque(maxlen=_RECENT)
 
     @property
     def known(self) -> bool:
@@ -51,6 +52,17 @@ class Strangers:
     def wrote(self, line: Line) -> bool:
         """Whether the next physical line of the source is one of theirs."""
         return self.known and (self._in_gap(line.text) or self._has(line.text))
+
+    def unwritten(self, bodies: Sequence[bytes], start: int, end: int) -> int:
+        """How far from `start` physical lines, which begin in ASCII, are none of theirs."""
+        if self._gaps:
+            return start
+        marks = self._marks
+        if marks:
+            for index in range(start, end):
+                if bodies[index][:_SHORTEST] in marks and self._has(bodies[index].decode("utf-8", "replace")):
+                    return index
+        return end
 
     @property
     def hiding(self) -> bool:
@@ -68,7 +80,7 @@ class Strangers:
 
     def remember(self, line: Line, fact: Fact | Row) -> None:
         """Keep the line of a fact for a while."""
-        self._recent.append((line, fact))
+        self.recent.append((line.body, fact))
 
     def quote(self, texts: Iterable[str | None], since: int | None = None) -> None:
         """Take in texts that clients chose.
@@ -83,8 +95,8 @@ class Strangers:
             if text and "\n" in text:
                 news = self._take(text) or news
         if news and since is not None:
-            for line, fact in self._recent:
-                fact.tainted = fact.tainted or (fact.line > since and self._has(line.text))
+            for body, fact in self.recent:
+                fact.tainted = fact.tainted or (fact.line > since and self._has(body.decode("utf-8", "replace")))
 
     def _take(self, text: str) -> bool:
         """Take in one text; its first line follows SGLang's own words and needs no mark."""
@@ -93,6 +105,7 @@ class Strangers:
         fresh = [piece for piece in pieces if piece not in self._lines]
         for piece in fresh:
             self._lines[piece] = None
+            self._marks.add(piece[:_SHORTEST].encode("utf-8", "replace"))
             if len(self._lines) > _LINES:
                 self._lines.popitem(last=False)
         if pieces:

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sglang_lifecycle.cli.app import main
-from sglang_lifecycle.parsers import ranges
+from sglang_lifecycle.parsers import blocks, ranges
 from sglang_lifecycle.parsers.log import read
 
 STAMP = "[2026-11-29 19:00:00] "
@@ -27,11 +27,12 @@ FINISH = (
 GONE = STAMP + "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='{0}'"
 SESSION = STAMP + "[http_server] Error: Invalid request: session id {0} does not exist"
 UNDELIVERED = STAMP + "Received output for rid='a' but the state was deleted in TokenizerManager."
+ANSWER = STAMP + 'INFO:     127.0.0.1:1 - "POST /generate HTTP/1.1" 200 OK'
 LINES = st.one_of(
     *(st.sampled_from("abc").map(text.format) for text in (RECEIVE, FINISH, GONE, SESSION)),
     st.sampled_from([
         UNDELIVERED,
-        STAMP + 'INFO:     127.0.0.1:1 - "POST /generate HTTP/1.1" 200 OK',
+        ANSWER,
         STAMP + 'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK',
         'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK',
         STAMP + "Scheduler hit an exception: Traceback (most recent call last):",
@@ -56,20 +57,33 @@ class Here(Executor):
         return future
 
 
-@example([(RECEIVE.format("a"), 0), (UNDELIVERED, 0), (UNDELIVERED, 0)], 20, False)  # the last one lacks its ending
-@given(st.lists(st.tuples(LINES, st.sampled_from([0, 0, 1])), max_size=40), st.integers(20, 900), st.booleans())
+@example([(RECEIVE.format("a"), 0), (UNDELIVERED, 0), (UNDELIVERED, 0)], 20, 1, "\n", False)  # the last has no ending
+@example([(line, 0) for line in (UNDELIVERED, UNDELIVERED, ANSWER) * 9], 700, 225, "\n", True)
+@given(
+    st.lists(st.tuples(LINES, st.sampled_from([0, 0, 1])), max_size=40),
+    st.integers(20, 900),
+    st.integers(1, 900),
+    st.sampled_from(["\n", "\n", "\n", "\r\n"]),
+    st.booleans(),
+)
 def test_every_cut_reads_the_same(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[str, int]], size: int, ended: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    lines: list[tuple[str, int]],
+    size: int,
+    block: int,
+    newline: str,
+    ended: bool,
 ) -> None:
     path = tmp_path_factory.mktemp("log") / "server.log"
     seconds = accumulate(step for _, step in lines)
     dated = [
         line.replace(STAMP, STAMP.replace("00]", f"{at:02}]")) for (line, _), at in zip(lines, seconds, strict=True)
     ]
-    path.write_text("\n".join(dated) + ("\n" if ended else ""))
+    path.write_text("\n".join(dated) + ("\n" if ended else ""), newline=newline)
     whole = read([str(path)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranges, "SIZE", size)
+        patch.setattr(blocks, "BLOCK", block)
         parts = read([str(path)], pool=Here())
     assert parts.facts == whole.facts
     assert parts.sources == whole.sources
