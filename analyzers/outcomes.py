@@ -104,6 +104,9 @@ def _first_refusal(scene: Scene, attempt: Attempt, finish: Fact) -> Finding | No
 
 
 def _delivered(attempt: Attempt, finish: Fact) -> Finding:
+    if finish.finish_type is None and finish.detail.get("cut"):
+        text = "It ended, and the line that says how is cut before it does."
+        return undecided(text, [(name, "the rest of its Finish") for name in _ENDS], [finish])
     if finish.finish_type is None:
         text, confidence = "It has a Finish, which gives no reason.", "likely"
     else:
@@ -118,6 +121,10 @@ def _delivered(attempt: Attempt, finish: Fact) -> Finding:
         finding.cause, finding.status = "finished-undelivered", "finished"
         finding.evidence.append(gone[0])
     return finding
+
+
+_ENDS = ("finished", "explicit-abort", "waiting-timeout", "running-timeout")
+"""How most requests end."""
 
 
 def _after_refusal(scene: Scene, attempt: Attempt, finding: Finding) -> Finding:

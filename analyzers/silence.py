@@ -7,6 +7,7 @@ first, then the death of the server, then what the batch lines say of who was st
 from __future__ import annotations
 
 import bisect
+import re
 
 from sglang_lifecycle.analyzers import deaths, dumped, mentions
 from sglang_lifecycle.analyzers.attempts import Attempt
@@ -32,8 +33,10 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
     """The first batch line that has no room for it: what ran and waited then is accounted for by other requests.
 
     The line that follows its arrival may be the batch that took it in, so the one after that is the first that counts.
+    No line has a say where it may stand in a place that none counts: in another scheduler, the grammar queue or the
+    API server, which loads media and holds back what comes during a pause (managers/scheduler.py, 0.3.6 to 0.5.23).
     """
-    if attempt.received is None:
+    if attempt.received is None or _several_schedulers(scene) or apart(attempt) or _held(scene, attempt):
         return None
     index = bisect.bisect_right(scene.batch_orders, attempt.order) + 1
     if index >= len(scene.batch_orders):
@@ -62,12 +65,51 @@ def _all_finish(scene: Scene, previous: int, order: int, fact: Fact) -> bool:
     """Whether the requests of a batch line are all known to finish later; `previous` is the place of the one before."""
     if fact.running is None or fact.queued is None or fact.at is None:
         return False
-    admitted = fact.detail.get("new_seq") or 0
-    seen = fact.running + fact.queued
+    admitted = fact.detail.get("new_seq") or 0  # a chunk of a long prompt is one of these, and nowhere else
+    seen = fact.running + fact.queued + admitted + (fact.detail.get("elsewhere") or 0)
+    began, ended = _apart(scene)
+    seen += bisect.bisect_left(began, order) - bisect.bisect_right(ended, order)  # they fill none of its places
     if admitted > scene.arrived_between(previous, order) or scene.known_alive(order) < seen:
         return False
     born, stays = previous if admitted else order, fact.at + _MARGIN
     return scene.outlived(order, born, stays, seen)
+
+
+@per_scene
+def _several_schedulers(scene: Scene) -> bool:
+    """Whether a batch line counts the requests of one scheduler of several: of one DP rank, or one stage of PP."""
+    sizes = (scene.life.args.get(name) for name in ("dp_size", "pp_size"))
+    if any(isinstance(size, int) and size > 1 for size in sizes):
+        return True
+    ranks = {fact.rank for _, fact in scene.batches if fact.rank is not None}
+    return len({_SCHEDULER.sub("", rank) for rank in ranks}) > 1
+
+
+_SCHEDULER = re.compile(r" ?\b(?:TP|EP|CP|ATTN_CP|MOE_DP)-?\d+")
+"""Ranks that work on the same batches."""
+
+
+def apart(attempt: Attempt) -> bool:
+    """Whether it may have stood where no batch line counts it: while its grammar compiled, while its media loaded."""
+    records = [record for record in (attempt.received, attempt.finish) if record is not None]
+    return any(record.detail.get(name) for record in records for name in ("grammar", "media"))
+
+
+@per_scene
+def _apart(scene: Scene) -> tuple[list[int], list[int]]:
+    """The places at which attempts began and ended that may have stood apart; each in order."""
+    found = [a for a in scene.attempts if a.received is not None and a.finish_order is not None and apart(a)]
+    return sorted(a.order for a in found), sorted(a.finish_order or 0 for a in found)
+
+
+def _held(scene: Scene, attempt: Attempt) -> bool:
+    """Whether it came while the engine was paused, as far as calls tell."""
+    last = {}
+    for kind in ("pause", "continue"):
+        orders = scene.call_orders.get(kind, [])
+        before = bisect.bisect_left(orders, attempt.order)
+        last[kind] = orders[before - 1] if before else -1
+    return last["pause"] > last["continue"]
 
 
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -104,10 +146,10 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     )  # fmt: skip
     if finding.confidence == "likely":
         finding.candidates.append(("client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"))
-        if scene.hides_finishes:
-            finding.candidates.append(
-                ("finished", "SGLANG_LOG_REQUEST_EXCEEDED_MS: it hides the Finish of fast requests")
-            )
+        if scene.hides_finishes or _only_slow(scene):
+            finding.candidates.append(("finished", _FILTER))
+        elif _switched(scene, attempt):
+            finding.candidates.append(("finished", _SWITCH))
     if end.cause == "server-shutdown" and not any(f.event is Event.PROCESS_EXITED for f in end.evidence):
         finding.candidates.append(("finished", "the lines that follow: while a server drains, requests go on"))
     finding.candidates += end.candidates
@@ -165,7 +207,8 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
         return _in_flight(scene, attempt)
     lines = [*mentions.begin(attempt), *([gone] if gone is not None else [])]
     proof = _proof(gone)
-    if attempt.stream and not scene.hides_finishes:
+    hidden = scene.hides_finishes or _only_slow(scene) or _switched(scene, attempt)
+    if attempt.stream and not hidden:
         finding = Finding(
             "client-disconnect",
             "likely",
@@ -174,7 +217,7 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
             lines,
         )
         finding.stage = mentions.stage(scene, attempt) or "unknown"
-        finding.candidates.append(("finished", "SGLANG_LOG_REQUEST_EXCEEDED_MS: it hides the Finish of fast requests"))
+        finding.candidates.append(("finished", _FILTER))
         return finding
     names = ("finished", "client-disconnect") if _answered(scene, attempt) else ("client-disconnect", "finished")
     extra = () if attempt.openai is not None else ("explicit-abort", "running-timeout", "waiting-timeout")
@@ -184,6 +227,34 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
          (*names, *extra)],
         lines,
     )  # fmt: skip
+
+
+_FILTER = "SGLANG_LOG_REQUEST_EXCEEDED_MS: it hides the Finish of fast requests"
+_SWITCH = "whether its Finish was logged: the request log was changed after it came"
+
+
+@per_scene
+def _only_slow(scene: Scene) -> bool:
+    """Whether only slow requests seem to have a `Finish` (SGLANG_LOG_REQUEST_EXCEEDED_MS, 0.5.7 on).
+
+    More streams without one left the engine than requests with one ended, and none of these ended at once.
+    """
+    if not scene.release.may_be("0.5.7"):
+        return False
+    ended = [a.latency or 0.0 for a in scene.attempts if a.finish is not None and not a.synthetic]
+    silent = [a for a in scene.attempts if a.finish is None and a.stream and not a.facts and not a.errors]
+    if len(silent) < _FEW or len(silent) <= len(ended) or min(ended, default=_AT_ONCE) < _AT_ONCE:
+        return False
+    return sum(gone_by(scene, attempt) is not None for attempt in silent) > max(_FEW - 1, len(ended))
+
+
+_AT_ONCE = 0.2  # seconds: a filter that lets such a request through hides next to nothing
+_FEW = 3  # streams: fewer may have left early by chance
+
+
+def _switched(scene: Scene, attempt: Attempt) -> bool:
+    """Whether the request log was changed after it came (`/configure_logging`, 0.4.2 on)."""
+    return any(scene.places[id(fact)] > attempt.order for fact in scene.life.of(Event.LOGGING_CONFIGURED)[-1:])
 
 
 def _proof(gone: Fact | None) -> str:
@@ -217,4 +288,6 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
     )
     if attempt.stream or attempt.openai is not None:
         finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
+    if _switched(scene, attempt):
+        finding.candidates.append(("finished", _SWITCH))
     return finding

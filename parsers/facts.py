@@ -110,11 +110,18 @@ def _number(regex: str, kind: type) -> _Of:
     return of
 
 
+def _elsewhere(text: str) -> int | None:
+    """How many requests a batch line counts in the queues of a disaggregation and of an encoder; None where none."""
+    return sum(map(int, _OTHER_QUEUES(text))) or None
+
+
+_OTHER_QUEUES = re.compile(r"(?:#(?!running|queue)[a-z-]+|\bwaiting-image)-req: (\d{1,9})").findall
 _SEVERAL: dict[str, dict[str, _Of]] = {
     "numbers": {
         "running": _number(r"#running-req: (\d+)", int),
         "queued": _number(r"#queue-req: (\d+)", int),
         "token_usage": _number(r"token usage: ([\d.]+)", float),
+        "elsewhere": _elsewhere,
     },
     "rid_repr": {"rid": literals.string},
 }

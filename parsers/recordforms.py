@@ -22,6 +22,7 @@ from sglang_lifecycle.parsers.requestfacts import (
     Note,
     begin,
     finish_reason,
+    media,
     most_tokens,
     prompt,
     prompt_ids,
@@ -150,7 +151,7 @@ def form(template: Template) -> RecordForm | None:
 
 _TOGETHER = frozenset({"session", "session_rid"})
 _PROMPTS = frozenset({"text", "input_ids"})
-_UNESCAPED = frozenset({"text", "input_ids", "sampling_params", *requestlog.OUTPUTS})
+_UNESCAPED = frozenset({"text", "input_ids", "sampling_params", *requestlog.OUTPUTS, *requestlog.MEDIA})
 """Values that may hold escapes: what is taken of them goes into no other line."""
 
 
@@ -320,6 +321,17 @@ def _fill_outputs(columns: Columns, texts: Sequence[bytes]) -> None:
     ]
 
 
+def _fill_media(fact: Fact, text: bytes) -> None:
+    media(fact, text not in _EMPTY)
+
+
+def _fill_medias(columns: Columns, texts: Sequence[bytes]) -> None:
+    before = columns.details.get("media", [None] * len(texts))
+    columns.details["media"] = [
+        one or (True if text not in _EMPTY else None) for one, text in zip(before, texts, strict=True)
+    ]
+
+
 def _fill_rooms(columns: Columns, texts: Sequence[bytes]) -> None:
     columns.columns["room"] = [value if isinstance(value, int) else None for value in map(_literal, texts)]
 
@@ -340,6 +352,7 @@ _FILLS: dict[str, _Fill] = {
     "text": _fill_text,
     "input_ids": _fill_ids,
     **dict.fromkeys(requestlog.OUTPUTS, _fill_output),
+    **dict.fromkeys(requestlog.MEDIA, _fill_media),
 }
 """How a value that varies is filled in, from its text."""
 _literals = partial(map, _literal)
@@ -355,5 +368,6 @@ _COLUMNS: dict[str, _Fills] = {
     "text": _fill_texts,
     "input_ids": _fill_sizes,
     **dict.fromkeys(requestlog.OUTPUTS, _fill_outputs),
+    **dict.fromkeys(requestlog.MEDIA, _fill_medias),
 }
 """The same for many records, as columns; `session_params` are None where values are plain."""

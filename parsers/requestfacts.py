@@ -86,6 +86,12 @@ def _worker(fact: Fact, value: Any) -> None:
         fact.detail["worker"] = True
 
 
+def media(fact: Fact, value: Any) -> None:
+    """Whether it comes with pictures, films or sounds."""
+    if value:
+        fact.detail["media"] = True
+
+
 def _headers(fact: Fact, value: Any) -> None:
     fact.detail.update(gateway.outer_ids(value, None))
 
@@ -106,6 +112,7 @@ OBJ: dict[str, Note] = {
     "input_ids": prompt_ids,
     "bootstrap_room": _room,
     "http_worker_ipc": _worker,
+    **dict.fromkeys(requestlog.MEDIA, media),
     "headers": _headers,
     "external_trace_header": _trace_header,
 }

@@ -36,7 +36,7 @@ _CUT_JSON = re.compile(
 OBJ_FIELDS = frozenset(
     "rid stream session_params session_id session session_rid sampling_params priority bootstrap_room background "
     "text input_ids lora_path http_worker_ipc routed_dp_rank data_parallel_rank n user model "
-    "external_trace_header headers".split()
+    "external_trace_header headers image_data video_data audio_data".split()
 )
 STRANGERS = ("session_params", "session", "session_id", "session_rid", "model", "user", "lora_path", "schemas")
 """Fields whose texts SGLang prints unescaped in some other line."""
@@ -48,6 +48,8 @@ META_FIELDS = frozenset(
 META_NAMES = frozenset(f"meta.{name}" for name in META_FIELDS)
 OUTPUTS = frozenset({"out.text", "out.output_ids"})
 PAYLOADS = frozenset({"text", "input_ids"})
+MEDIA = ("image_data", "video_data", "audio_data")
+"""Fields of which only is kept whether there is something in them."""
 EMPTY = frozenset({"''", '""', "[]", "None"})
 """What an output is that has nothing in it."""
 _templates = Templates(OBJ_FIELDS | META_NAMES | OUTPUTS)
@@ -153,6 +155,8 @@ def _take(record: RequestRecord, name: str, text: str) -> None:
         record.meta[name[5:]] = literal(text)
     elif name in PAYLOADS:
         record.obj[name] = payload(name, text)
+    elif name in MEDIA:
+        record.obj[name] = text not in EMPTY
     elif name == "sampling_params":
         _note_sampling(record, sampling(text))
     elif name in OBJ_FIELDS:
@@ -260,6 +264,9 @@ def of_json(data: dict[str, Any]) -> RequestRecord | None:
         record.obj["text"] = record.obj["text"][:OPENING]
     if isinstance(ids := record.obj.get("input_ids"), list) and ids != [0]:
         record.obj["input_ids"] = Size(len(ids)) if _WHOLE.issuperset(map(type, ids)) else None
+    for name in MEDIA:
+        if name in record.obj:
+            record.obj[name] = bool(record.obj[name])
     if "sampling_params" in record.obj:
         _note_sampling(record, _read_sampling(record.obj["sampling_params"]))
     if isinstance(data.get("headers"), dict):

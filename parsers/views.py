@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -139,17 +139,22 @@ def _pairs(lines: Iterable[Line]) -> dict[str | None, list[Pair]]:
 def _falls(first: Iterable[Line], last: Iterable[Line]) -> bool:
     """Whether the newest line comes first: half a sample later it is earlier, and at the end still more so.
 
-    Single stamps prove nothing: text of strangers may begin lines, and processes race for a place.
+    Single stamps prove nothing: text of strangers may begin lines, and processes race for a place. Where a clock was
+    set back in a log that goes on, time falls once and rises from line to line.
     """
     from statistics import median  # it takes decimals and fractions along, and few logs come to this
 
     times, ends = _times(first), _times(last)
     if len(times) < 2 or not ends or median(ends[-_EDGE:]) >= median(times[:_EDGE]):
         return False
-    half = len(times) // 2
-    apart = [later - earlier for earlier, later in zip(times, times[half:], strict=False)]
-    rises, drops = sum(step > 0 for step in apart), sum(step < 0 for step in apart)
-    return drops >= 4 * rises and (drops > 1 or times[0] - ends[-1] > 1)
+    (rises, drops), (climbs, falls) = (_turns(times, apart) for apart in (len(times) // 2, 1))
+    return drops >= 4 * rises and falls > climbs and (drops > 1 or times[0] - ends[-1] > 1)
+
+
+def _turns(times: Sequence[float], apart: int) -> tuple[int, int]:
+    """How often time rises, and how often it falls, over so many lines."""
+    steps = [later - earlier for earlier, later in zip(times, times[apart:], strict=False)]
+    return sum(step > 0 for step in steps), sum(step < 0 for step in steps)
 
 
 def _times(lines: Iterable[Line]) -> list[float]:
