@@ -103,13 +103,17 @@ def _apart(scene: Scene) -> tuple[list[int], list[int]]:
 
 
 def _held(scene: Scene, attempt: Attempt) -> bool:
-    """Whether it came while the engine was paused, as far as calls tell."""
-    last = {}
-    for kind in ("pause", "continue"):
-        orders = scene.call_orders.get(kind, [])
-        before = bisect.bisect_left(orders, attempt.order)
-        last[kind] = orders[before - 1] if before else -1
-    return last["pause"] > last["continue"]
+    """Whether it came while the engine was paused or its weights were updated, as far as calls and lines tell."""
+    updates = [scene.places[id(fact)] for fact in scene.life.of(Event.WEIGHTS_UPDATE)]
+    orders = scene.call_orders
+    spans = ((orders.get("pause", []), orders.get("continue", [])), (updates, orders.get("weights", [])))
+    return any(_before(begun, attempt.order) > _before(over, attempt.order) for begun, over in spans)
+
+
+def _before(orders: list[int], order: int) -> int:
+    """The last of some places before another; -1 where there is none."""
+    at = bisect.bisect_left(orders, order)
+    return orders[at - 1] if at else -1
 
 
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:

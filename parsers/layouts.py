@@ -87,11 +87,12 @@ def scan(message: str, start: int) -> Layout:
             position = _part(message, name, equals + 1, values)
     except literals.Unbalanced:
         cut = True
-    return Layout(values, _names(values), position, cut)
+    return Layout(values, _names(values, cut), position, cut)
 
 
-def _names(values: list[Value]) -> tuple[str, ...]:
-    return tuple(v.name for v in values if not v.name.startswith(("out.", "headers")))
+def _names(values: list[Value], cut: bool) -> tuple[str, ...]:
+    others = ("out.", "headers", "meta.") if cut else ("out.", "headers")  # of a cut output the names tell too little
+    return tuple(v.name for v in values if not v.name.startswith(others))
 
 
 def _object(message: str, start: int, values: list[Value]) -> int:
@@ -111,18 +112,45 @@ def _object(message: str, start: int, values: list[Value]) -> int:
 
 
 def _part(message: str, name: str, bracket: int, values: list[Value]) -> int:
-    """The headers or the output that follow the object; returns the position after it."""
-    spans, end = literals.split(message, bracket)
+    """The headers or the output that follow the object; returns the position after it.
+
+    Raises `literals.Unbalanced` where it is cut or torn; the values that were complete before are found all the same.
+    """
     if name != "out" or message[bracket] != "{":
+        _, end = literals.split(message, bracket)
         values.append(Value(name, bracket, end))
         return end
-    for key, a, b in literals.dict_items(message, spans):
+    spans, end = _spans(message, bracket)
+    items = list(literals.dict_items(message, spans))
+    for key, a, b in items:
         if key == "meta_info" and message[a : a + 1] == "{":
-            inner, _ = literals.split(message, a)
-            values += [Value(f"meta.{k}", start, stop) for k, start, stop in literals.dict_items(message, inner)]
-        else:
+            inner, stop = _spans(message, a)
+            found = [item for item in literals.dict_items(message, inner) if stop or _complete(message, *item[1:])]
+            values += [Value(f"meta.{k}", *span) for k, *span in found]
+            end = end if stop else 0
+        elif end or _complete(message, a, b):
             values.append(Value(f"out.{key}", a, b))
+    if not end or len(items) < len(spans):
+        raise literals.Unbalanced([])
     return end
+
+
+def _spans(message: str, bracket: int) -> tuple[list[tuple[int, int]], int]:
+    """The items of a bracket and the position after it; where it does not end, the last item may be cut, and 0."""
+    try:
+        return literals.split(message, bracket)
+    except literals.Unbalanced as cut:
+        return [*cut.spans, (cut.spans[-1][1] + 1 if cut.spans else bracket + 1, len(message))], 0
+
+
+_HELD = ("'", '"', "[", "{", "(")  # what such a value begins with ends it as well
+
+
+def _complete(message: str, start: int, end: int) -> bool:
+    """Whether a value can't go on where the record was cut."""
+    if end < len(message):
+        return True
+    return message.startswith(_HELD, start) and _any().fullmatch(message[start:].encode("utf-8", "replace")) is not None
 
 
 class Template:

@@ -61,6 +61,15 @@ class Line:
             self._body = (self._text or "").encode("utf-8", "replace")
         return self._body
 
+    @property
+    def unended(self) -> bool:
+        """Whether a physical line lacks its newline: only the last one of a file may."""
+        return self.length == len(self.body)
+
+    def followed_by(self, rest: Line) -> Line:
+        """This line with the rest of it, which the next file begins with."""
+        return Line(self.number, self.offset, self.body + rest.body + rest.ending.encode())
+
     def inner(self, text: str, stamp: Stamp | None = None, stream: str | None = None) -> Line:
         """What a wrapper held: the innermost stamp is the nearest to the process, streams add up."""
         line = Line.__new__(Line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import tzinfo
@@ -14,8 +14,9 @@ from sglang_lifecycle.parsers import clock, inputs, ranges, selection, views
 from sglang_lifecycle.parsers.calibration import Calibration, calibrate
 from sglang_lifecycle.parsers.evidence import Fact, Source
 from sglang_lifecycle.parsers.inputs import File, Input
-from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Whole
+from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Line, Whole
 from sglang_lifecycle.parsers.outside import Choose, Outside
+from sglang_lifecycle.parsers.prefix import Prefix
 from sglang_lifecycle.parsers.views import View
 
 _TICK = 1 << 22  # bytes between two calls of a progress function
@@ -78,6 +79,8 @@ class Log:
         """What several processes have read so far, while they do."""
         self._readers: dict[str | None, Outside] = {}
         self._parts: list[_Part] = []
+        self._held: Line | None = None
+        """The last line of a file, without its end: it may go on in the next."""
 
     def read(self, report: Callable[[int], None] | None = None, pool: Executor | None = None) -> None:
         """Read it all, a large one by the processes of a pool; `report` is called with the bytes read.
@@ -174,7 +177,8 @@ class Log:
         offset, found = 0, []
         for file in self._log.files:
             parts.append(_Part(file, views.look(file), 0, offset))
-            if not parts[-1].view.plain or parts[-1].view.backward:
+            rotated_within_a_line = file is not self._log.files[-1] and not _ended(file.path, file.size)
+            if not parts[-1].view.plain or parts[-1].view.backward or rotated_within_a_line:
                 return []
             found += ranges.places(file.path, file.size, offset)
             offset += file.size
@@ -249,7 +253,7 @@ class Log:
         if isinstance(physical, Forward):
             physical.again = reader.again
         due = physical.bytes + _TICK if report is not None else _QUIET
-        for line in physical:
+        for line in self._whole(part, physical):
             if line is None:
                 reader.skip()
                 continue
@@ -260,8 +264,25 @@ class Log:
         source.lines += physical.lines - lines
         source.bytes += physical.bytes - offset
 
+    def _whole(self, part: _Part, lines: Iterable[Line | None]) -> Iterator[Line | None]:
+        """The lines of a file; what the one before ended with is joined to the first where that begins no record."""
+        last = part.file is self._log.files[-1]
+        for line in lines:
+            whole, held, self._held = line, self._held, None
+            if held is not None and line is not None and Prefix().split(line.text) is None:
+                whole = held.followed_by(line)
+            elif held is not None:
+                yield held
+            if not last and line is not None and line.unended:
+                self._held = whole
+            else:
+                yield whole
+
     def _wrapped(self, part: _Part, physical: Forward | Backward, report: Callable[[int], None] | None) -> None:
         stream, reader, calibration = None, self._reader(None, part), part.calibration(None, self._tz)
+        if self._held is not None:
+            reader.feed(self._held)
+            self._held = None
         due = physical.bytes + _TICK if report is not None else _QUIET
         for line in part.view.within(physical):
             if line.stream != stream:
@@ -339,6 +360,13 @@ class Log:
             if "again" in fact.detail:
                 last = part.place(fact.detail["last_line"], fact.detail["last_offset"], fact.length)
                 fact.detail["last_line"], fact.detail["last_offset"] = last
+
+
+def _ended(path: Path, size: int) -> bool:
+    """Whether a file's last line has its newline, or there is none. Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(0, size - 1))
+        return file.read(1) in (b"", b"\n")
 
 
 def _name(log: File | Input, stream: str | None) -> str:

@@ -145,10 +145,15 @@ def _falls(first: Iterable[Line], last: Iterable[Line]) -> bool:
     from statistics import median  # it takes decimals and fractions along, and few logs come to this
 
     times, ends = _times(first), _times(last)
+    (rises, drops), (climbs, falls) = (_turns(times, apart) for apart in (max(1, len(times) // 2), 1))
+    if falls >= max(_SURE, 4 * climbs):
+        return True
     if len(times) < 2 or not ends or median(ends[-_EDGE:]) >= median(times[:_EDGE]):
         return False
-    (rises, drops), (climbs, falls) = (_turns(times, apart) for apart in (len(times) // 2, 1))
     return drops >= 4 * rises and falls > climbs and (drops > 1 or times[0] - ends[-1] > 1)
+
+
+_SURE = 8  # times that time falls from line to line
 
 
 def _turns(times: Sequence[float], apart: int) -> tuple[int, int]:

@@ -33,6 +33,7 @@ _CONTAINER = (
 )  # fmt: skip
 _HOST = ("_HOSTNAME", "labels.instance", "labels.host", "host", "hostname")
 _UNIT = ("_SYSTEMD_UNIT", "SYSLOG_IDENTIFIER", "service", "labels.app")
+_BREAKS = ("line-max", "buffer")  # a journal's line that goes on; `nul` and `eof` end one
 _FOREIGN = frozenset({"target", "level"})  # a program's own structured record, such as the gateway's
 
 
@@ -57,14 +58,20 @@ class Objects:
                 continue
             text, data = found
             inner = line.inner(text.removesuffix("\n"), _stamp(data), _stream(data))
-            whole = pieces.add(f"{data.get('stream')}{inner.stream}", inner, self._goes_on(text, data))
+            origin = f"{data.get('stream')}{data.get('partial_id')}{inner.stream}"
+            whole = pieces.add(origin, inner, self._goes_on(text, data))
             if whole is not None:
                 yield from whole.split(whole.text)
         yield from pieces.rest()
 
     def _goes_on(self, text: str, data: dict[str, Any]) -> bool:
-        """Whether the next object continues the line: Fluent Bit hands on CRI's tag."""
-        return data.get("logtag") == "P"
+        """Whether the next object continues the line.
+
+        Fluent Bit hands on CRI's tag; Docker's fluentd driver tells of each piece whether it is the last; the journal
+        names what broke a line.
+        """
+        partial = str(data.get("partial_message")).lower() == "true" != str(data.get("partial_last")).lower()
+        return data.get("logtag") == "P" or partial or data.get("_LINE_BREAK") in _BREAKS
 
 
 class Docker(Objects):

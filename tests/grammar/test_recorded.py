@@ -28,7 +28,6 @@ SAME_SECOND = "lines of one second count as before or after each other"
 WRONG: dict[tuple[str, str], str] = {
     ("scheduler-first", "0.5.20/s11d_model_exception"): SAME_SECOND,
     ("scheduler-last", "0.5.20/s11d_model_exception"): SAME_SECOND,
-    ("scheduler-last", "0.5.23/s11a_kill9_scheduler"): SAME_SECOND,
 }
 """What is known not to hold yet: a property and a scenario, with the reason."""
 
