@@ -18,10 +18,21 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _GENERATION = re.compile(r"/(?:generate|v1/(?:chat/)?completions|v1/messages|v1/responses|encode|v1/embeddings)\b")
 _BEFORE_RECEIVE = re.compile(
-    r"Either text, input_ids|The (?:specified )?rids? |session_id and session_params|Session params must be"
-    r"|routed_dp_rank|Duplicate request ID|Text and input_ids|Parallel sampling|The list of"
+    r"Either text, input_ids|At least one of text|[Tt]ext and input_ids|input_ids cannot be empty"
+    r"|The (?:specified )?rids? |session_id and session_params|Session params must be|Duplicate request ID"
+    r"|routed_dp_rank|Parallel sampling|The parallel_sample_num|The list of|The length of [a-z_]+ should"
+    r"|Cannot use list [a-z_]+ with|Every [a-z_]+ should be|lora_path list length|return_flat_raw_"
+    r"|(?:Text|[a-z_]+) should be a (?:list|string|single envelope)|[a-z_]+(?:\[\d+\])? must be a list"
+    r"|[a-z_]+(?:\[\d+\] has \d+ entries for| has \d+ entries but the batch)"
+    r"|max_thinking_tokens requires|priority must be a signed"
 )
 """Errors of `normalize_batch_and_arguments` and its like: raised before `Receive` is written (all releases)."""
+_NUMBERS = re.compile(
+    r"The input \((?P<input>\d{1,18}) tokens\)"
+    r"|.*: (?P<prompt>\d{1,18}) tokens from the input messages and (?P<asked>\d{1,18}) tokens for the completion",
+    re.DOTALL,
+)
+"""What the errors about a length tell of the request (`_validate_one_request` and its like, all releases)."""
 _ERROR_WINDOW = 10.0  # seconds from `Receive` to a validation error, tokenizing included
 _FURTHER = (Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED, Event.REQUEST_STATS)
 """What shows that an attempt ended otherwise than by an error of the API server."""
@@ -103,6 +114,10 @@ class _Matcher:
             maxlen=_WAITING
         )  # received streams, response line still to come
         self.refused: deque[tuple[int, Attempt | None]] = deque(maxlen=16)  # error seen, response line still to come
+        self.open: dict[int, Attempt] = {}  # received and not finished, by identity
+        self.inside = -1  # whoever came before this place had reached the scheduler by now
+        self.failed: tuple[int, Attempt, Fact] | None = None  # the newest exception, and whom it was laid to
+        self.elsewhere = -_ECHO_WINDOW  # where another route last answered with 500
         self.left = Responses()
 
     def run(self) -> Responses:
@@ -113,6 +128,8 @@ class _Matcher:
             Event.REQUEST_ERROR: self._error,
             Event.HTTP_EXCEPTION: self._exception,
             Event.HTTP_ACCESS: self._response,
+            Event.BATCH_PREFILL: self._batch,
+            Event.BATCH_DECODE: self._batch,
         }
         for order, fact in self.life.placed():
             take = takes.get(fact.event)
@@ -122,8 +139,10 @@ class _Matcher:
 
     def _finish(self, order: int, fact: Fact) -> None:
         attempt = self.at_finish.get(id(fact))
-        if attempt is not None and not attempt.stream:
-            self.answered.add(order, attempt)
+        if attempt is not None:
+            self.open.pop(id(attempt), None)
+            if not attempt.stream:
+                self.answered.add(order, attempt)
 
     def _disconnected(self, order: int, fact: Fact) -> None:
         if id(fact) in self.gone:
@@ -133,18 +152,28 @@ class _Matcher:
         attempt = self.at_receive.get(id(fact))
         if attempt is None:
             return
+        self.open[id(attempt)] = attempt
         if attempt.finish is None and (fact.detail.get("n") or 1) == 1:
             self.silent.append(attempt)
             del self.silent[:-256]
         if attempt.stream:
             self.streams.append((order, attempt))
 
+    def _batch(self, order: int, fact: Fact) -> None:
+        """Where a batch line counts as many as are open, all of them have reached the scheduler."""
+        if fact.running is not None and fact.queued is not None:
+            if fact.running + fact.queued + (fact.detail.get("new_seq") or 0) >= len(self.open):
+                self.inside = order
+
     def _newest_silent(self, fact: Fact) -> Attempt | None:
+        """The newest request that an error or a status without a rid may be about, raised before any scheduler."""
         for attempt in reversed(self.silent):
+            if attempt.order < self.inside:
+                return None
             latest = attempt.latest_arrival
             if latest is not None and fact.at is not None and fact.at - latest > _ERROR_WINDOW:
                 return None
-            if not attempt.errors and not attempt.of(*_FURTHER):
+            if not attempt.errors and not attempt.of(*_FURTHER) and not _contradicts(attempt, fact):
                 return attempt
         return None
 
@@ -176,13 +205,15 @@ class _Matcher:
         if not attempt.stream:
             self.refused.append((order, attempt))
 
-    def _exception(self, _order: int, fact: Fact) -> None:
-        attempt = self._newest_silent(fact)
+    def _exception(self, order: int, fact: Fact) -> None:
+        attempt = self._newest_silent(fact) if order - self.elsewhere > _ECHO_WINDOW else None
         if attempt is not None and "exception" in fact.detail:
             attempt.errors.append(fact)
+            self.failed = order, attempt, fact
 
     def _response(self, order: int, fact: Fact) -> None:
         if not is_generation(fact):
+            self._other(order, fact)
             return
         status = int(fact.detail["http_status"])
         if status in UNREACHED:
@@ -201,9 +232,31 @@ class _Matcher:
             place, attempt, alone = answered
             attempt.access, attempt.access_alone = fact, alone and order - place <= _STATUS_WINDOW
             return
-        silent = self._newest_silent(fact) if status >= 400 else None
         native = str(fact.detail["path"]).startswith("/generate")
+        bare = native and status == 400  # of a body that is no request: else an error stood before it
+        silent = self._newest_silent(fact) if status >= 400 and not bare else None
         if silent is not None and silent.access is None and not (native and silent.openai is not None):
             silent.access = fact
         else:
             self.left.unclaimed.append((order, fact))
+
+    def _other(self, order: int, fact: Fact) -> None:
+        """Another route's answer: an exception beside its 500 was its own."""
+        if fact.detail.get("http_status") != 500:
+            return
+        self.elsewhere = order
+        if self.failed is not None and order - self.failed[0] <= _ECHO_WINDOW:
+            _, attempt, exception = self.failed
+            attempt.errors.remove(exception)
+            self.failed = None
+
+
+def _contradicts(attempt: Attempt, fact: Fact) -> bool:
+    """Whether the numbers in an error are not those of a request."""
+    numbers = _NUMBERS.match(fact.finish_message or "")
+    record = attempt.received
+    if numbers is None or record is None or record.detail.get("media"):  # which become tokens as well
+        return False
+    most, asked = record.detail.get("prompt_ids"), record.detail.get("max_new_tokens")
+    longer = most is not None and int(numbers["input"] or numbers["prompt"]) > most
+    return longer or (numbers["asked"] is not None and asked is not None and int(numbers["asked"]) != asked)
