@@ -21,6 +21,7 @@ _ENDS = frozenset({
     Event.SERVER_SIGTERM,
 })  # fmt: skip
 _SIGNALS = {-9: "SIGKILL (the OOM killer, or kill -9)", -11: "SIGSEGV", -6: "SIGABRT", -15: "SIGTERM", 137: "SIGKILL"}
+_KILLS, _FAULTS = (-9, 137), (-11, -6)
 
 
 @dataclass(slots=True)
@@ -68,8 +69,28 @@ def death(scene: Scene) -> Death | None:
     if term is not None:
         return Death("server-shutdown", term[0], "the server got SIGTERM and drained", [term[1]])
     if scene.life.killed:
-        return Death("process-killed", scene.life.size, killed.summary(scene.life), scene.life.killed)
+        found = Death("process-killed", scene.life.size, killed.summary(scene.life), scene.life.killed)
+        if not killed.named(scene.life):
+            found.candidates.append(("in-flight", "the pids of the server's processes: another may have been killed"))
+        return found
     return None
+
+
+@per_scene
+def replaced(scene: Scene) -> Death | None:
+    """The start of the life that follows one whose end no line shows: nothing of the old processes is left.
+
+    `kill -9` of the main process writes no line (all releases). None where what was open then went on.
+    """
+    if not scene.life.restarted:
+        return None
+    mine = scene.life.server, scene.life.number + 1
+    following = next((s for s in scene.others if (s.life.server, s.life.number) == mine), None)
+    if following is None or any(a.received is None and a.rid in scene.by_rid for a in following.attempts):
+        return None
+    found = Death("process-killed", scene.life.size, "the server was started again", following.life.told[:1])
+    found.candidates = [(cause, "the server's exit code") for cause in ("server-shutdown", "scheduler-crash")]
+    return found
 
 
 def _first_crash(facts: list[tuple[int, Fact]]) -> tuple[int, Fact] | None:
@@ -134,12 +155,18 @@ def _exited(scene: Scene, order: int, fact: Fact, term: tuple[int, Fact] | None)
     name = fact.detail.get("name", "a child process")
     if code == -15 and term is not None:
         return Death("server-shutdown", order, "the server and its processes got SIGTERM", [term[1], fact])
-    if term is not None and term[0] < order:
-        return Death("server-shutdown", term[0], "the server got SIGTERM", [term[1], fact])
+    killed_ = code in _KILLS and bool(scene.life.killed) and killed.named(scene.life)
+    if term is not None and term[0] < order and code not in _FAULTS and not killed_:
+        found = Death("server-shutdown", term[0], "the server got SIGTERM", [term[1], fact])
+        if code in _KILLS:
+            found.candidates.append(
+                ("process-killed", "who sent SIGKILL: the end of the grace time, or something else")
+            )
+        return found
     signal = _SIGNALS.get(code if isinstance(code, int) else 0)
     text = f"{name} ended by {signal}" if signal else f"{name} exited with code {code}"
     found = Death("process-killed", order, text, [fact])
-    if code in (-9, 137) and scene.life.killed:
+    if code in _KILLS and scene.life.killed:
         found.chain.append(Cause("process-killed", killed.summary(scene.life), scene.life.killed))
     return found
 
@@ -160,15 +187,17 @@ def _sigquit(scene: Scene, order: int, fact: Fact) -> Death:
 def counted(scene: Scene) -> bool:
     """Whether the crash dump counts exactly the requests that these logs leave open: then all of them were in flight.
 
-    `Dumped N finished and M unfinished requests before crash` (0.4.9 to 0.5.23) leaves health checks out and counts
-    as finished what ended in the five minutes before. Logs that show fewer ends than that have holes, and a number
-    that fits then may fit by chance.
+    `Dumped N finished and M unfinished requests before crash` (0.4.9 to 0.5.23) counts as finished what ended in the
+    five minutes before, but for health checks; open ones it may count. Logs that show fewer ends than that have holes,
+    as those have that lack the start or show less than batch lines count, and a number that fits then may fit by chance.
     """
     end = death(scene)
-    if end is None:
+    if end is None or not scene.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY):
         return False
     dumps = [f for f in scene.life.of(Event.SERVER_DUMPED) if "unfinished" in f.detail]
-    open_ = [a for a in scene.open_at(end.order) if a.finish is None and not a.synthetic]
+    open_ = [a for a in scene.open_at(end.order) if a.finish is None]
+    if any(a.synthetic for a in open_):
+        return False
     if not dumps or int(dumps[0].detail["unfinished"]) != len(open_):
         return False
     written = dumps[0].at or 0.0

@@ -53,6 +53,11 @@ def _names(fact: Fact, life: Life) -> bool:
     return len(pod) > 3 and any(pod in log for log in {life.server, *(f.process for f in life.facts)})
 
 
+def named(life: Life) -> bool:
+    """Whether any word of the kill names the life."""
+    return any(_names(fact, life) for fact in life.killed)
+
+
 def summary(life: Life) -> str:
     """What the first word of the kill says."""
     detail = life.killed[0].detail

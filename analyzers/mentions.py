@@ -80,11 +80,36 @@ def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
         finding.candidates.append(("output-lost", "one HTTP worker: with several, a scheduler-side end can get lost"))
     _note_alike(scene, attempt, lines[0], finding)
     finding.client_saw = "nothing: it had gone, or a proxy had closed the connection"
-    finding.ruled_out.append(Cause("explicit-abort", "an abort call leaves a Finish and no disconnect line"))
+    hung = unanswered(scene, attempt, scene.places[id(lines[0])])
+    if hung:
+        finding.confidence = "likely"
+        finding.candidates += hung
+    else:
+        finding.ruled_out.append(Cause("explicit-abort", "an abort call leaves a Finish and no disconnect line"))
     _note_zombie(attempt, finding)
     return finding
 
 
+def unanswered(scene: Scene, attempt: Attempt, until: int) -> list[tuple[str, str]]:
+    """The aborts that may have taken it out of the queue before a place, each with what would decide.
+
+    Up to 0.4.8 whoever is aborted there gets no answer and no `Finish`, and hangs until its client leaves
+    (managers/scheduler.py:abort_request).
+    """
+    if not scene.release.may_be("0.3.6", "0.4.8"):
+        return []
+    found = []
+    calls = scene.call_orders.get("abort", [])
+    if bisect.bisect_left(calls, until) > bisect.bisect_right(calls, attempt.order):
+        found.append(("explicit-abort", _HUNG))
+    prefixes = (scene.by_rid.get(attempt.rid[:length], ()) for length in range(1, len(attempt.rid)))
+    gone = (fact for others in prefixes for other in others for fact in other.of(Event.CLIENT_DISCONNECTED))
+    if any(attempt.order < scene.places[id(fact)] < until for fact in gone):
+        found.append(("abort-prefix-collision", _HUNG))
+    return found
+
+
+_HUNG = "the client's log: how long it waited; to 0.4.8 whoever is aborted in the queue hangs until then"
 _ALIKE = 4.5  # seconds: a disconnect without a stream is noticed at a poll, up to 4 s late
 
 

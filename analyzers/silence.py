@@ -118,7 +118,7 @@ def _before(orders: list[int], order: int) -> int:
 
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     """The server died while it was in flight."""
-    end = deaths.death(scene)
+    end = deaths.death(scene) or deaths.replaced(scene)
     entry = dumped.unfinished(attempt)
     after = end is not None and end.order < attempt.order
     if end is None or (after and (end.cause not in _FINAL or _went_on(scene))):
@@ -222,6 +222,7 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
         )
         finding.stage = mentions.stage(scene, attempt) or "unknown"
         finding.candidates.append(("finished", _FILTER))
+        finding.candidates += mentions.unanswered(scene, attempt, scene.places[id(gone)] if gone else scene.life.size)
         return finding
     names = ("finished", "client-disconnect") if _answered(scene, attempt) else ("client-disconnect", "finished")
     extra = () if attempt.openai is not None else ("explicit-abort", "running-timeout", "waiting-timeout")

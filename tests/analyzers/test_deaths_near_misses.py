@@ -1,0 +1,102 @@
+"""Deaths that leave no word, and words of deaths that are another's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import Case, answered, decode, hold, prefill, said, stream
+from lines import Story, used
+
+READY = "The server is fired up and ready to roll!"
+
+
+def started(second: int, pid: int) -> Story:
+    return (
+        said(second, "server_args=ServerArgs(model_path='m', port=30000)")
+        + said(second + 2, f"INFO:     Started server process [{pid}]") + said(second + 3, READY)
+    )  # fmt: skip
+
+
+RESTARTED = (
+    started(0, 10) + stream("s", 10) + answered(10, "/generate") + used("n", 10, 10)[:1] + prefill(10, 0, new=2)
+    + decode(range(11, 30, 3), 2) + started(40, 20) + used("later", 60, 62)[:1] + prefill(60, 0)
+    + used("later", 60, 62)[1:] + answered(62, "/generate")
+)  # fmt: skip
+OF_ANOTHER = (
+    "2026-11-29T10:01:30+00:00 node kernel: Out of memory: Killed process 4242 (python3) total-vm:9kB, anon-rss:8kB"
+)
+OF_ITS_OWN = OF_ANOTHER.replace("10:01:30", "10:00:30").replace("4242 (python3)", "777 (sglang::schedul)")
+QUIT = "SIGQUIT received. signum=None, frame=None. It usually means one child failed."
+RAISED = "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: CUDA error"
+LISTED = "Gracefully exiting... Remaining number of requests 1. Remaining requests remaining_rids=['a']."
+
+
+def ended(second: int, code: int) -> Story:
+    text = f"Subprocess scheduler_0 (pid=777) crashed with exit code {code}. Triggering SIGQUIT for cleanup..."
+    return said(second, text) + said(second, QUIT)
+
+
+def draining(code: int) -> Story:
+    """A server that lets a request go on after SIGTERM, until its scheduler dies of something else."""
+    return (
+        started(0, 10) + used("a", 10, 10)[:1] + prefill(10, 0) + decode([12, 16, 20], 1)
+        + said(20, "SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
+        + said(21, LISTED) + decode([24], 1) + said(26, LISTED) + decode([28], 1) + ended(30, code)
+    )  # fmt: skip
+
+
+def dumped(second: int, finished: int) -> Story:
+    return said(second, "Dumping requests before crash. self.crash_dump_folder='/dumps'") + said(
+        second, f"Dumped {finished} finished and 1 unfinished requests before crash to /dumps/host/crash_dump.pkl"
+    )
+
+
+def quick(number: int, start: int) -> Story:
+    return used(f"f-{number}", start, start + 2)[:1] + prefill(start, 1) + used(f"f-{number}", start, start + 2)[1:]
+
+
+UNKNOWN_BEFORE = (
+    decode(range(0, 101, 20), 1) + stream("a", 101) + answered(101, "/generate") + prefill(101, 1) + decode([106], 2)
+    + decode(range(120, 630, 20), 1) + [line for n in range(5) for line in quick(n, 201 + 80 * n)]
+    + said(650, RAISED) + said(650, QUIT) + dumped(650, 3)
+)  # fmt: skip
+PROBED = (
+    started(0, 10) + used("big", 10, 38)[:1] + prefill(10, 0) + decode([20, 30], 1) + stream("a", 37)
+    + answered(37, "/generate") + decode([37], 1, 1) + used("big", 10, 38)[1:] + answered(38, "/generate")
+    + used("HEALTH_CHECK_8f14e45fceea467d", 68, 68)[:1] + ended(69, -9) + dumped(69, 1)
+)  # fmt: skip
+SHUT = frozenset({"server-shutdown"})
+CASES = {
+    "a stream under which the server was started again": Case(
+        RESTARTED, "s", {"in-flight"}, status="in-flight", says="process-killed"
+    ),
+    "a request under which the server was started again": Case(
+        RESTARTED, "n", {"in-flight"}, status="in-flight", says="process-killed"
+    ),
+    "one whose log was copied before the host killed another process": Case(
+        started(0, 10) + used("a", 10, 10)[:1] + prefill(10, 0) + decode(range(12, 57, 4), 1),
+        "a", says="in-flight", beside={"kern": [(0, OF_ANOTHER)]},
+    ),
+    "one whose scheduler the kernel killed while the server drained": Case(
+        draining(-9), "a", SHUT, says="process-killed", beside={"kern": [(0, OF_ITS_OWN)]}
+    ),
+    "one whose scheduler somebody killed while the server drained": Case(draining(-9), "a", says="process-killed"),
+    **{
+        f"one whose scheduler ended by signal {-code} while the server drained": Case(
+            draining(code), "a", SHUT, says="process-killed"
+        )
+        for code in (-11, -6)
+    },
+    "a stream that left before a crash, beside a request from before the log": Case(
+        UNKNOWN_BEFORE, "a", unproven={"scheduler-crash"}, says="client-disconnect"
+    ),
+    "a stream that left before a kill, beside a health check": Case(
+        PROBED, "a", unproven={"process-killed"}, says="client-disconnect"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_who_died_and_who_did_not(name: str, tmp_path: Path) -> None:
+    hold(CASES[name], tmp_path)
