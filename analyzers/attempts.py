@@ -156,6 +156,7 @@ class _Collector:
         self.life = life
         self.found: list[Attempt] = []
         self.newest: dict[str, Attempt] = {}
+        self.displaced: dict[str, Attempt] = {}  # open ones whose rid another took, the newest of each rid
 
     def collect(self) -> Iterator[Attempt]:
         openai: tuple[int, Fact] | None = None
@@ -203,6 +204,7 @@ class _Collector:
             return before
         if before is not None and before.received is not None and before.finish is None:
             before.overwritten = True
+            self.displaced[fact.rid] = before
         attempt = self._begin(fact.rid, order)
         attempt.received = fact
         return attempt
@@ -250,6 +252,8 @@ class _Collector:
             if fact.tainted and fact.event is not Event.WATCHDOG_DUMPED:
                 return  # a rid that only a stranger's line names is no request
             attempt = self._begin(rid, order)
+        if fact.event is Event.CLIENT_DISCONNECTED and attempt.finish is not None:
+            attempt = self.displaced.pop(rid, attempt)  # whoever has ended leaves nobody behind to notice it
         said = attempt.forged if fact.tainted else attempt.facts
         said += [fact] * times(fact) if "again" in fact.detail else [fact]
 

@@ -189,7 +189,7 @@ def counted(scene: Scene) -> bool:
 
     `Dumped N finished and M unfinished requests before crash` (0.4.9 to 0.5.23) counts as finished what ended in the
     five minutes before, but for health checks; open ones it may count. Logs that show fewer ends than that have holes,
-    as those have that lack the start or show less than batch lines count, and a number that fits then may fit by chance.
+    as those have that lack the start, and a number that fits then may fit by chance.
     """
     end = death(scene)
     if end is None or not scene.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY):

@@ -64,7 +64,7 @@ def finished(scene: Scene, attempt: Attempt) -> Finding:
         return _after_refusal(scene, attempt, timeouts.resolve(scene, attempt))
     if finish.message_id in PLAIN_ABORTS:
         return _after_refusal(scene, attempt, abort_origin.resolve(scene, attempt))
-    return _first_refusal(scene, attempt, finish) or by_message(scene, attempt, finish)
+    return _first_refusal(scene, attempt, finish) or _second_refusal(scene, attempt, finish)
 
 
 def _nan(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
@@ -103,6 +103,19 @@ def _first_refusal(scene: Scene, attempt: Attempt, finish: Fact) -> Finding | No
     return finding
 
 
+def _second_refusal(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
+    """What ended it, and why it had been refused before: its stub may meet a full queue (0.4.9 on)."""
+    finding = by_message(scene, attempt, finish)
+    rejected = attempt.of(Event.REQUEST_REJECTED)
+    if finish.message_id in _OF_STUBS and rejected and rejected[0].finish_message != finish.finish_message:
+        finding = _after_refusal(scene, attempt, finding)
+        finding.doubt("it had been refused before, and would have ended by that")
+    return finding
+
+
+_OF_STUBS = frozenset({"queue_full", "priority_evicted"})
+
+
 def _delivered(attempt: Attempt, finish: Fact) -> Finding:
     if finish.finish_type is None and finish.detail.get("cut"):
         text = "It ended, and the line that says how is cut before it does."
@@ -117,10 +130,16 @@ def _delivered(attempt: Attempt, finish: Fact) -> Finding:
     if finish.retractions:
         finding.effects.append("retracted")
     gone = attempt.of(Event.CLIENT_DISCONNECTED)
-    if gone:
+    if gone and (None in (gone[0].at, finish.at) or _within(gone[0], finish, _NOTICED)):
         finding.cause, finding.status = "finished-undelivered", "finished"
         finding.evidence.append(gone[0])
+    elif gone:
+        finding.doubt("a client with its rid left long after it had ended, whose request these logs lack")
+        finding.candidates.append(("finished-undelivered", "the client's log"))
     return finding
+
+
+_NOTICED = 6.0  # seconds around a `Finish` within which a poll may notice that its client has gone
 
 
 _ENDS = ("finished", "explicit-abort", "waiting-timeout", "running-timeout")

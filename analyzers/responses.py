@@ -161,9 +161,9 @@ class _Matcher:
 
     def _batch(self, order: int, fact: Fact) -> None:
         """Where a batch line counts as many as are open, all of them have reached the scheduler."""
-        if fact.running is not None and fact.queued is not None:
-            if fact.running + fact.queued + (fact.detail.get("new_seq") or 0) >= len(self.open):
-                self.inside = order
+        counted = (fact.running, fact.queued, fact.detail.get("new_seq", 0))
+        if None not in counted and sum(counted) >= len(self.open):
+            self.inside = order
 
     def _newest_silent(self, fact: Fact) -> Attempt | None:
         """The newest request that an error or a status without a rid may be about, raised before any scheduler."""
