@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sglang_lifecycle.analyzers import abort_origin, deaths, rid_validity, timeouts
+from sglang_lifecycle.analyzers import abort_origin, rid_validity, timeouts, transfers
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene
-from sglang_lifecycle.analyzers.skew import skew
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 
@@ -172,24 +171,13 @@ def by_message(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     if message in ("pd_bootstrap_failed", "pd_transfer_failed"):
         return failure(scene, attempt, said)
     if message in ("aborted_by_abortreq", "aborted_by_user"):
-        return _aborted_early(scene, attempt, said)
+        return transfers.aborted_early(scene, attempt, said)
     return _unknown_text(scene, attempt, said)
 
 
 def _with_refusal(attempt: Attempt, said: Fact) -> list[Fact]:
     """The scheduler's own line first, where it has one, then what the client was told."""
     return [*[f for f in attempt.of(Event.REQUEST_REJECTED)[:1] if f is not said], said]
-
-
-def _aborted_early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
-    """Aborted while its grammar compiled or while it waited for an encoder or a KV transfer."""
-    encoder = said.event is Event.EPD_FAILED or said.message_id == "aborted_by_user"
-    place = "before-scheduler" if encoder else "grammar-queue"
-    if said.message_id == "aborted_by_abortreq" and said.status_code != 400:
-        place = "transfer"
-    finding = abort_origin.early(scene, attempt, said)
-    finding.stage = place
-    return finding
 
 
 def _unknown_text(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
@@ -232,131 +220,9 @@ def _unknown_text(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
 _STUB_LENGTH = re.compile(r"logprob_start_len.* is higher than the number of input tokens .*=1\b")
 """What a request that its session had refused already is refused for again: its prompt is a stub of one token."""
 
-_NO_REASON = re.compile(r"(?:NIXL|Fake) KV(?:Sender|Receiver) Exception")
-"""What NIXL says up to 0.5.12 whatever the reason, a client's abort included."""
-
-_ABORTERS = ("explicit-abort", "client-disconnect")
-
-_REASONS = (
-    ("Aborted by", "aborted"),
-    ("timed out after", "timeout"),
-    ("could be dead", "dead"),
-    ("might be dead", "dead"),
-    ("Losing connection", "lost"),
-    ("Lost connection", "lost"),
-    ("is healthy before, but now it is down", "lost"),
-    ("unknown reason from another rank", "elsewhere"),
-)
-
 
 def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
-    """A failure of the disaggregated, encoder or memory code, by the reason that its line gives."""
-    if said.event is Event.EPD_FAILED:
-        if said.detail.get("aborted"):
-            return _aborted_early(scene, attempt, said)
-        return Finding("multimodal-error", "proven", "Its encoder failed.", [said], stage="before-scheduler")
+    """A failure of the memory, disaggregated or encoder code."""
     if said.event is Event.KV_ABORTED:
         return Finding("kv-out-of-memory", "proven", PLAIN["kv_oom_last"].summary, [said], stage="running")
-    said = _rank_that_knows(scene, attempt, said)
-    text = _reason(said)
-    reason = next((kind for needle, kind in _REASONS if needle in text), "")
-    said_by = said.detail.get("failed") or said.message_id or said.pattern or ""
-    bootstrap = "bootstrap" in said_by or "handshake" in said_by
-    cause = "pd-bootstrap-failed" if bootstrap or "Bootstrapping" in text else "pd-transfer-failed"
-    stage = "bootstrap" if cause == "pd-bootstrap-failed" else "transfer"
-    short = text.split("\n")[0][:160]
-    if reason == "aborted":
-        names = ("client-disconnect", "explicit-abort")
-        finding = undecided(
-            "Aborted while its KV was on its way; a disconnect, an abort call or the router stands behind it.",
-            [(n, "the other side's log, the router's and the access log") for n in names],
-            [said],
-        )
-    elif reason == "lost":
-        finding = Finding("pd-peer-lost", "proven", f"The other side was lost: {short}", [said])
-        finding.chain += _dead_peer(scene, said)
-    elif reason == "elsewhere":
-        finding = undecided(
-            "It failed on another rank, whose log holds the reason.",
-            [(cause, "the other ranks' logs"), ("pd-peer-lost", "the other side's log")],
-            [said],
-        )
-    elif reason == "dead":
-        died = _dead_peer(scene, said)
-        finding = Finding("pd-peer-lost" if died else cause, "likely", f"The KV transfer failed: {short}", [said])
-        finding.chain += died
-        if not died:
-            finding.candidates.append(("pd-peer-lost", "the other side's log: did it die?"))
-    else:
-        what = "Prefill and decode never met" if cause == "pd-bootstrap-failed" else "The KV transfer failed"
-        known = bool(text) and not _NO_REASON.search(text)
-        finding = Finding(cause, "proven" if known else "likely", f"{what}{': ' + short if short else '.'}", [said])
-        if not known:
-            finding.candidates += [(n, "the other side's log, the router's and the access log") for n in _ABORTERS]
-    finding.stage = stage
-    if said.room is not None:
-        _join(scene, said, finding)
-    return finding
-
-
-def _dead_peer(scene: Scene, said: Fact) -> list[Cause]:
-    """The death of the other server, where its log is here: it took part in the transfer and died before the loss."""
-    for other in scene.others:
-        end = deaths.death(other)
-        if end is None or end.at is None or said.at is None:
-            continue
-        clocks = skew(scene, other)
-        later, slack = said.at - (end.at - clocks.seconds), _TICK + clocks.error
-        if not -slack <= later <= _NOTICED_WITHIN + slack:
-            continue
-        mode = other.life.args.get("disaggregation_mode")
-        same_room = said.room is not None and any(f.room == said.room for f in other.life.facts)
-        if same_room or mode in ("prefill", "decode") or other.life.of(Event.PD_FAILED):
-            return [Cause(end.cause, f"on the other server {end.summary}", end.evidence), *end.chain]
-    return []
-
-
-_TICK = 1.0  # seconds by which two hosts' lines of one moment may stand in the wrong order
-_NOTICED_WITHIN = 120.0  # seconds from a server's death to the failure of what it had promised to send
-
-
-def _reason(said: Fact) -> str:
-    """Why a transfer failed, as far as a record says: what follows `with exception`, else an exception of its own."""
-    if said.detail.get("reason"):
-        return str(said.detail["reason"])
-    message = said.finish_message or ""
-    found = _WITH_EXCEPTION.search(message)
-    if found is not None:
-        return found[1]
-    known = message.startswith(("Prefill ", "Decode "))
-    return str(said.detail.get("exception") or ("" if known else message))
-
-
-_WITH_EXCEPTION = re.compile(r" with exception (?:KVTransferError\(bootstrap_room=\d+\): )?(.*)", re.DOTALL)
-
-
-def _rank_that_knows(scene: Scene, attempt: Attempt, said: Fact) -> Fact:
-    """The line of the rank that holds the reason, where this one only says that another rank failed."""
-    if "unknown reason from another rank" not in _reason(said):
-        return said
-    lines = [f for f in attempt.of(Event.PD_FAILED) if "unknown reason from another rank" not in _reason(f)]
-    if not lines and said.room is not None:
-        facts = (f for s in scene.others for f in s.life.of(Event.PD_FAILED) if f.room == said.room)
-        lines = [f for f in facts if "unknown reason from another rank" not in _reason(f)]
-    return lines[0] if lines else said
-
-
-def _join(scene: Scene, said: Fact, finding: Finding) -> None:
-    """What the other side's log says of the same bootstrap room: the side that holds the cause goes into the chain."""
-    for other in scene.others:
-        for fact in other.life.of(Event.PD_FAILED):
-            text = _reason(fact)
-            if fact.room == said.room and not text.startswith("Aborted by"):
-                cause = "pd-bootstrap-failed" if fact.detail.get("place") == "bootstrap" else "pd-transfer-failed"
-                what = (
-                    f"the other side failed in room {said.room}: {text.splitlines()[0][:120] if text else 'no reason'}"
-                )
-                finding.chain.append(Cause(cause, what, [fact], rid=fact.rid))
-                if finding.cause == "not-established":
-                    finding.candidates.insert(0, (cause, "the order of both sides' lines"))
-                return
+    return transfers.failure(scene, attempt, said)

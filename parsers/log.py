@@ -14,7 +14,7 @@ from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.inputs import Input, expand
 from sglang_lifecycle.parsers.outside import Choose, Outside
 from sglang_lifecycle.parsers.prefix import Prefix, zone
-from sglang_lifecycle.parsers.records import RecordReader
+from sglang_lifecycle.parsers.records import STARTS, RecordReader
 from sglang_lifecycle.parsers.streams import Log
 
 Progress = Callable[[int, int], None]
@@ -157,22 +157,29 @@ def fold(evidence: Evidence) -> None:
     """Make one fact of a request-log record that was written to several targets (`--log-requests-target`, 0.5.8 on).
 
     Records of different sources are the same where their kind, rid, stamps and outcome are, each counted as often as
-    the source that holds it most often: a record that one source repeats stays repeated.
+    the source that holds it most often: a record that one source repeats stays repeated. Two sources that both tell of
+    a scheduler are two servers', which a router may have sent the same request.
     """
     kept: list[Fact] = []
-    seen: dict[tuple[object, ...], int] = {}
-    counts: dict[tuple[object, ...], int] = {}
+    own = {fact.process for fact in evidence.facts if fact.event in _SCHEDULERS}
+    counts: dict[tuple[object, ...], dict[str, int]] = {}
     for fact in evidence.facts:
         if fact.event in _FOLDED:
             key = (fact.event, fact.rid, fact.pattern, *_identity(fact))
-            counts[key, fact.process] = counts.get((key, fact.process), 0) + 1
-            if counts[key, fact.process] <= seen.get(key, 0):
+            told = counts.setdefault(key, {})
+            told[fact.process] = told.get(fact.process, 0) + 1
+            others = [
+                times
+                for process, times in told.items()
+                if process != fact.process and not {process, fact.process} <= own
+            ]
+            if others and told[fact.process] <= max(others):
                 continue
-            seen[key] = seen.get(key, 0) + 1
         kept.append(fact)
     evidence.facts = kept
 
 
+_SCHEDULERS = STARTS | {Event.BATCH_PREFILL, Event.BATCH_DECODE}
 _FOLDED = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 
 
