@@ -45,6 +45,7 @@ WOULD_DECIDE = {
     "abort-prefix-collision": "which rid the abort call named: the caller's log",
     "pause-abort": "the access log with /pause_generation around the end",
     "weight-update-abort": "the access log with /update_weights… around the end",
+    "running-timeout": "SGLANG_REQ_RUNNING_TIMEOUT of the server: a prompt that is prefilled in chunks ends like this",
     "client-disconnect": "the proxy's or client's log: did it close the connection?",
 }
 
@@ -353,6 +354,8 @@ def _unseen(scene: Scene, attempt: Attempt) -> Finding:
         for cause, (first, last) in _POSSIBLE.items()
         if scene.release.may_be(first, last) and (session or not cause.startswith("session-"))
     ]
+    if attempt.finish is not None and attempt.finish.message_id == "abort_in_waiting_queue":
+        names += ["running-timeout"] if scene.release.may_be("0.5.20") else []  # of a prompt prefilled in chunks
     finding = undecided(
         "Aborted on request, but no line shows who asked for it.", [(c, WOULD_DECIDE[c]) for c in names], lines
     )

@@ -18,6 +18,7 @@ from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _STROKE = 1.6  # seconds within which one poll's victims are written
+_ITERATION = 0.4  # seconds within which the ends are written that one abort in the scheduler brings
 _ALIKE = 0.6  # seconds by which two timeouts of one limit differ
 _SLACK = 0.25  # seconds by which a genuine timeout may be measured shorter than its limit
 _ASTRAY = "no timeout of its kind lasted as long as the limit that was told"
@@ -52,13 +53,13 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
         roots = reached or roots
     fits = attempt.finish.finish_shape in (None, _SHAPE[message_id])
     stage = "running" if attempt.finish.finish_shape == "scheduler" else "waiting"
-    if roots and _too_short(attempt, roots, message_id, fits, None if astray else told):
+    if roots and _too_short(scene, attempt, roots, message_id, fits, None if astray else told):
         found = _collision(attempt, roots, message_id, stage, None if astray else told)
         if astray:
             found.doubt(_ASTRAY)
         return found
     if not roots and scene.release.may_be("0.5.20"):
-        if not fits:
+        if not fits and not _requeued(scene, attempt, message_id, told):
             return _unseen_root(attempt, message_id, stage)
         if told is not None and told.refutes and not astray:
             return _unseen_root(attempt, message_id, stage, told)
@@ -194,8 +195,22 @@ def _roots(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
         a
         for length in range(1, len(attempt.rid))
         for a in by_rid.get((message_id, attempt.rid[:length]), ())
-        if a.ended_at is not None and ended is not None and abs(a.ended_at - ended) <= _STROKE
+        if a.ended_at is not None
+        and ended is not None
+        and abs(a.ended_at - ended) <= (_ITERATION if _fine(a) and _fine(attempt) else _STROKE)
+        and _rank(a) in (None, _rank(attempt) or _rank(a))
     ]
+
+
+def _fine(attempt: Attempt) -> bool:
+    """Whether the log tells its end more finely than to the second."""
+    error = attempt.finish.at_error if attempt.finish is not None else None
+    return error is not None and error < _ITERATION / 2
+
+
+def _rank(attempt: Attempt) -> object:
+    """The DP rank that ended it, each of which keeps its own queues and limits (0.5.10 on)."""
+    return attempt.finish.detail.get("dp_rank") if attempt.finish is not None else None
 
 
 @per_scene
@@ -216,7 +231,9 @@ def ran_before(attempt: Attempt) -> bool:
     return bool((finish.completion_tokens or 0) > 0 or finish.retractions or "forward_entry_time" in finish.detail)
 
 
-def _too_short(attempt: Attempt, roots: list[Attempt], message_id: str, fits: bool, told: _Told | None) -> bool:
+def _too_short(
+    scene: Scene, attempt: Attempt, roots: list[Attempt], message_id: str, fits: bool, told: _Told | None
+) -> bool:
     """Whether its own time can't have reached the limit."""
     if not fits and message_id == "running_timeout" and not ran_before(attempt):
         return True  # a running timeout on a request that never ran
@@ -226,7 +243,45 @@ def _too_short(attempt: Attempt, roots: list[Attempt], message_id: str, fits: bo
         return told.refutes
     mine = spent(attempt, message_id)
     limits = [s for root in roots if (s := spent(root, message_id)) is not None]
-    return mine is not None and bool(limits) and mine < min(limits) - _SLACK
+    return (
+        mine is not None and bool(limits) and mine < min(limits) - _SLACK and not _reached(scene, attempt, message_id)
+    )
+
+
+def _reached(scene: Scene, attempt: Attempt, message_id: str) -> bool:
+    """Whether its time is enough for a timeout of its own: in another stroke no more was needed, by its own limit."""
+    mine = spent(attempt, message_id)
+    return mine is not None and any(
+        theirs <= mine + _SLACK and abs(end - (attempt.ended_at or end)) > _STROKE
+        for theirs, end in _own_lengths(scene).get(message_id, ())
+    )
+
+
+@per_scene
+def _own_lengths(scene: Scene) -> dict[str, list[tuple[float, float]]]:
+    """The same as `_lengths`, of attempts that no other's timeout can have hit."""
+    return {
+        message_id: [
+            (length, a.ended_at)
+            for a in scene.ended_with.get(message_id, ())
+            if (length := spent(a, message_id)) is not None
+            and a.ended_at is not None
+            and a.finish is not None
+            and a.finish.finish_shape in (None, _SHAPE[message_id])
+            and not _roots(scene, a, message_id)
+            and not _open_prefix(scene, a)
+        ]
+        for message_id in _CAUSE
+    }
+
+
+def _requeued(scene: Scene, attempt: Attempt, message_id: str, told: _Told | None) -> bool:
+    """Whether it was back in the waiting queue when it had run too long: a retraction, or the limit, shows it."""
+    if message_id != "running_timeout":
+        return False
+    end = attempt.finish_order or 0
+    retracted = any(attempt.order < scene.places[id(fact)] < end for fact in scene.life.of(Event.KV_RETRACTED))
+    return retracted or ran_before(attempt) or (told is not None and told.confirms)
 
 
 def _measured(attempt: Attempt, message_id: str) -> bool:
@@ -234,8 +289,13 @@ def _measured(attempt: Attempt, message_id: str) -> bool:
     finish = attempt.finish
     if finish is not None and (finish.queue_s is not None or "forward_entry_time" in finish.detail):
         return True
-    return message_id == "waiting_timeout" and not any(
-        record is not None and record.detail.get("grammar") for record in (attempt.received, finish)
+    return (
+        message_id == "waiting_timeout"
+        and not ran_before(attempt)
+        and not any(
+            record is not None and (record.detail.get("grammar") or record.detail.get("media"))
+            for record in (attempt.received, finish)
+        )
     )
 
 

@@ -43,6 +43,11 @@ def turn(rid: str, start: int, end: int, reason: str = STOP, of: str = "{'id': '
     ]
 
 
+def long(story: Story) -> Story:
+    """The same with a prompt that the request log has cut short."""
+    return [(at, text.replace("text='x'", "text='x' ... 'y'")) for at, text in story]
+
+
 def short(rid: str, second: int) -> Story:
     """A request that comes and whose prompt is known to be short."""
     room = "max_total_num_tokens=1000, chunked_prefill_size=2048, max_prefill_tokens=16384, max_running_requests=2"
@@ -83,7 +88,7 @@ CASES = {
         "s-3", REAPED, version="0.5.10",
     ),
     "a turn that was too long to replace": Case(
-        turn("s-1", 0, 10, ABORTED) + turn("s-2", 7, 8, of=REPLACES)[:1] + said(7, TOO_LONG)
+        turn("s-1", 0, 10, ABORTED) + long(turn("s-2", 7, 8, of=REPLACES)[:1]) + said(7, TOO_LONG)
         + answered(7, "/generate", "400 Bad Request"),
         "s-1", frozenset({"session-replaced"}),
     ),
