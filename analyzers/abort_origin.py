@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from sglang_lifecycle.analyzers import rid_validity, session_params
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
-from sglang_lifecycle.analyzers.scene import Call, Scene, per_scene
+from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Call, Scene, per_scene
 from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -21,7 +21,6 @@ _CALL_BEFORE = 8.0  # seconds from an abort call's line to the end that it cause
 # result, which a long prefill delays
 _CALL_AFTER = 1.0  # an access line may be written up to its own second after the end
 _TOGETHER = 1.5  # seconds within which ends belong to one stroke
-_ENGINE_CALL = 45.0  # seconds by which `/pause_generation` and weight updates answer after the aborts they caused
 _RUNNING_MESSAGES = frozenset({"aborted", "unknown_error"})
 
 _POSSIBLE = {
@@ -172,12 +171,12 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     if ended is None or survivors(scene, members):
         return None
     calls = [
-        c for kind in ("pause", "weights") for c in scene.calls_between(kind, ended - _CALL_AFTER, ended + _ENGINE_CALL)
+        c for kind in ("pause", "weights") for c in scene.calls_between(kind, ended - _CALL_AFTER, ended + ENGINE_CALL)
         if c.order > order and not _served_between(scene, ended, c)
     ]  # fmt: skip
     starts = [
         f for f in scene.life.of(Event.WEIGHTS_UPDATE)
-        if f.at is not None and -_CALL_AFTER <= ended - f.at <= _ENGINE_CALL and not _over_before(scene, f, attempt)
+        if f.at is not None and -_CALL_AFTER <= ended - f.at <= ENGINE_CALL and not _over_before(scene, f, attempt)
     ]  # fmt: skip
     call = min(calls, key=lambda c: c.order, default=None)
     if call is None and not starts:

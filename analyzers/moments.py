@@ -12,6 +12,7 @@ from functools import cached_property
 from sglang_lifecycle.analyzers import session_trace, timeouts
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.incident import Call, Scene
+from sglang_lifecycle.analyzers.scene import ENGINE_CALL
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.replay.config import Config
 from sglang_lifecycle.replay.cuts import Abort, Alive, Stage
@@ -19,7 +20,6 @@ from sglang_lifecycle.replay.ends import canonical
 
 _CALL_BEFORE = 8.0  # seconds from an abort call's line to the end of a running request: its next result may be late
 _CALL_AFTER = 1.0  # an access line may be written up to its own second after the end
-_ENGINE_CALL = 45.0  # seconds by which a pause or a weight update answers after the aborts that it caused
 _SLACK = 0.25  # seconds by which a genuine timeout may be measured shorter than its limit
 _STROKE = 1.6  # seconds within which one poll's victims are written
 _DELAY = 1.0  # seconds from a `Receive` line to the scheduler, at most
@@ -49,11 +49,11 @@ class Moments:
                 found += [(Abort("abort-prefix-collision", rid), call) for rid in self._prefixes(attempt.rid)]
                 found.append((Abort("abort-all", None), call))
         for kind, cause in (("pause", "pause-abort"), ("weights", "weight-update-abort")):
-            for call in scene.calls_between(kind, ended - _CALL_AFTER - slack, ended + _ENGINE_CALL):
+            for call in scene.calls_between(kind, ended - _CALL_AFTER - slack, ended + ENGINE_CALL):
                 if call.order > order:
                     found.append((Abort(cause, None), call))
         for update in scene.life.of(Event.WEIGHTS_UPDATE):
-            if update.at is not None and -_CALL_AFTER <= ended - update.at <= _ENGINE_CALL:
+            if update.at is not None and -_CALL_AFTER <= ended - update.at <= ENGINE_CALL:
                 found.append((Abort("weight-update-abort", None), Call("weights", order, update)))
         return list({(abort, id(call.fact)): (abort, call) for abort, call in found}.values())
 

@@ -70,6 +70,9 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     newest = max((f for f in (reaped, closed) if f is not None), key=lambda f: places[id(f)], default=None)
     if opened is not None and newest is not None and places[id(newest)] < places[id(opened)]:
         newest = None
+    over = _over(scene, session, places[id(reaped)], Event.SESSION_CLOSED) if reaped is not None else None
+    if over is not None and reaped is not None and not _same_close(reaped, over):
+        return _closed(scene, f"Session {session!r} had been closed, and what is closed can't expire.", over, said)
     if reaped is not None and newest is not None and _same_close(reaped, newest):
         finding = Finding(
             "session-reaped",
@@ -78,6 +81,9 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
             [reaped, said],
         )
         finding.chain.append(Cause("session-reaped", f"session {session!r} timed out", [reaped]))
+        if _opened_unseen(scene, reaped, said):
+            finding.confidence = "likely"
+            finding.candidates.append(("session-closed", "the caller's log: which session it opened and closed since"))
         return finding
     if newest is not None:
         text = f"Session {session!r} had been closed before this request came."
@@ -85,6 +91,14 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     if opened is not None:
         return _opened_elsewhere(scene, session, [opened, said])
     return _never_seen_open(scene, attempt, said, session, before)
+
+
+def _opened_unseen(scene: Scene, over: Fact, said: Fact) -> bool:
+    """Whether a session may have been opened again after it was over: up to 0.5.10 only an access line shows it."""
+    if scene.release.within("0.5.11") or over.at is None or said.at is None:
+        return False
+    calls = scene.calls_between("open", over.at - _AT_ONCE, said.at + _AT_ONCE)
+    return any(call.fact.detail.get("http_status") == 200 for call in calls)
 
 
 _AROUND = 400  # facts before and after a refusal among which its warning is looked for
@@ -298,12 +312,17 @@ def _busy(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         candidates = [("session-busy", "the earlier turn's records"), ("session-stuck", "the earlier turn's records")]
         return undecided(text, candidates, [said])
     last = turns[-1]
-    over = last.finish is not None and (last.finish_order or 0) < attempt.order
+    refusal = attempt.of(Event.REQUEST_REJECTED)  # it may have been held back in the API server before
+    decided = scene.places[id(refusal[0])] if refusal else attempt.order
+    over = last.finish is not None and (last.finish_order or 0) < decided
     if not over:
         lines = [f for f in (last.received, said) if f is not None]
         text = f"Turn {last.rid!r} of its streaming session was still in flight."
         finding = Finding("session-busy", "proven" if last.finish is not None else "likely", text, lines)
         finding.chain.append(Cause("session-busy", f"{last.rid!r} was active", lines[:1], rid=last.rid))
+        if not refusal and last.finish is not None and (last.finish_order or 0) < (attempt.finish_order or 0):
+            finding.confidence = "likely"
+            finding.candidates.append(("session-stuck", "the scheduler's own line of the refusal"))
         if last.finish is None and scene.release.may_be("0.5.11", "0.5.21"):
             finding.candidates.append(
                 ("session-stuck", "how that turn ended: one that is dropped from the queue leaves it so")

@@ -23,6 +23,9 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 PLAIN_ABORTS = frozenset({"aborted", "unknown_error", "abort_in_waiting_queue", "abort_before_prefill"})
 """Texts of an abort without a reason of its own."""
 
+ENGINE_CALL = 45.0
+"""Seconds by which a pause or a weight update answers after the aborts that it caused."""
+
 _Answer = TypeVar("_Answer")
 _BLOCK = 512  # facts between two snapshots of who was in flight
 
@@ -131,7 +134,9 @@ class Scene:
 
     @cached_property
     def _session_facts(self) -> dict[str, list[tuple[int, Fact]]]:
-        placed = [(o, f) for o, f in self.life.placed() if f.session_id is not None]
+        placed = [
+            (o, f) for o, f in self.life.placed() if f.session_id is not None and (not f.tainted or f.detail.get("raw"))
+        ]
         return group(placed, lambda item: item[1].session_id)
 
     def about_session(self, session_id: str, *events: Event) -> list[tuple[int, Fact]]:

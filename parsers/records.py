@@ -155,6 +155,7 @@ class RecordReader:
             self._orphan(head.message)
             self.source.unknown += 1
             return
+        tainted = tainted or (found[0].raw and self._strangers.begun(head.message))
         fact = facts.from_pattern(found[0], found[1], self._blank(lines, head, tainted))
         self._strangers.remember(lines[0], fact)
         self._known(found[0], fact)

@@ -23,6 +23,7 @@ _HALF = 1_024  # characters on each side of a gap: `dataclass_to_string_truncate
 _GAPS = 8  # texts with a gap that are remembered, the newest
 _HIDDEN = 2_000  # lines that a gap may hide at most
 _LINES = 20_000  # lines of strangers that are remembered, the newest
+_FIRSTS = 64  # first lines of texts that are remembered, the newest
 _RECENT = 4_096  # facts whose lines are remembered, for texts that are quoted only after they were printed
 
 
@@ -32,6 +33,7 @@ class Strangers:
     def __init__(self) -> None:
         self._lines: OrderedDict[str, None] = OrderedDict()
         self._marks: set[bytes] = set()  # how lines of them begin, those in ASCII at least
+        self._firsts: OrderedDict[str, None] = OrderedDict()  # first lines of a text, which follow SGLang's own words
         self._beginnings: dict[str, list[str]] = {}  # last lines of a text, which SGLang's own words follow
         self._gaps: OrderedDict[tuple[str, str], None] = OrderedDict()  # the words before gaps, and those after
         self._window = ""  # the newest lines, kept while gaps are known
@@ -78,6 +80,10 @@ class Strangers:
             return False
         return line in self._lines or any(line.startswith(text) for text in self._beginnings.get(line[:_SHORTEST], ()))
 
+    def begun(self, line: str) -> bool:
+        """Whether a line ends as one of their texts begins that goes on: how its record ends is still to come."""
+        return any(line.endswith(first) for first in self._firsts)
+
     def remember(self, line: Line, fact: Fact | Row) -> None:
         """Keep the line of a fact for a while."""
         self.recent.append((line.body, fact))
@@ -99,8 +105,12 @@ class Strangers:
                 fact.tainted = fact.tainted or (fact.line > since and self._has(body.decode("utf-8", "replace")))
 
     def _take(self, text: str) -> bool:
-        """Take in one text; its first line follows SGLang's own words and needs no mark."""
-        pieces = [piece.removesuffix("\r") for piece in text.split("\n")[1:]]
+        """Take in one text; its first line follows SGLang's own words."""
+        first, *pieces = [piece.removesuffix("\r") for piece in text.split("\n")]
+        if len(first) >= _SHORTEST:
+            self._firsts[first] = None
+            if len(self._firsts) > _FIRSTS:
+                self._firsts.popitem(last=False)
         pieces = [piece for piece in pieces if len(piece) >= _SHORTEST]
         fresh = [piece for piece in pieces if piece not in self._lines]
         for piece in fresh:
