@@ -70,7 +70,7 @@ _REFUSED = frozenset({"session-parent-unknown", "session-parent-unfinished"})
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """Who aborted an attempt whose `Finish` gives no reason."""
-    for rule in (_grammar, session_params.replaced, rid_validity.old_refusal, _engine_call, _abort_call):
+    for rule in (_grammar, session_params.replaced, rid_validity.old_refusal, _engine_call, _prefix_left, _abort_call):
         finding = rule(scene, attempt)
         if finding is not None:
             break
@@ -146,8 +146,8 @@ def _one_stroke(earlier: Attempt, later: Attempt, calls: Sequence[int]) -> bool:
     return bisect.bisect_left(calls, end) == bisect.bisect_right(calls, start)
 
 
-def survivors(scene: Scene, members: Sequence[Attempt]) -> list[Attempt]:
-    """Attempts that were in flight when the stroke fell and lived on to another end."""
+def survivors(scene: Scene, members: Sequence[Attempt], call: Call | None = None) -> list[Attempt]:
+    """Attempts that were in flight when the stroke fell, or when a call came before it, and lived on to another end."""
     fell = min((a.finish_order for a in members if a.finish_order is not None), default=None)
     if fell is None:
         return []
@@ -158,6 +158,7 @@ def survivors(scene: Scene, members: Sequence[Attempt]) -> list[Attempt]:
         a
         for a in scene.alive_at(fell)
         if id(a) not in inside
+        and (call is None or a.order < call.order)
         and (a.finish_order or 0) > last
         and not a.synthetic
         and not (a in _positions(scene) and abs((a.ended_at or 0.0) - end) <= _TOGETHER)
@@ -167,6 +168,25 @@ def survivors(scene: Scene, members: Sequence[Attempt]) -> list[Attempt]:
 def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     """A pause in abort mode or a weight update ends everything in flight, then answers (0.4.9 to 0.5.23)."""
     members = crowd(scene, attempt)
+    engine = _engine(scene, attempt, members)
+    if engine is None:
+        return None
+    kind, start, call = engine
+    aborts = _fresh(scene, _aborts_near(scene, members), members)
+    if aborts and start is None:
+        return None
+    what = "a weight update" if kind == "weight-update-abort" else "/pause_generation in abort mode"
+    lines = [f for f in (start, attempt.finish, call.fact if call is not None else None) if f is not None]
+    others = f", together with {len(members) - 1} others" if len(members) > 1 else ""
+    finding = Finding(kind, "likely", f"Cut by {what}{others}; nothing that was in flight outlived it.", lines)
+    finding.candidates = [(c, WOULD_DECIDE[c]) for c in ("explicit-abort", "abort-all")]
+    if not aborts:
+        finding.ruled_out.append(Cause("abort-all", "no /abort_request stands before the end"))
+    return finding
+
+
+def _engine(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> tuple[str, Fact | None, Call | None] | None:
+    """The pause or weight update that may have ended a stroke: its cause, the line of its start, and of its answer."""
     ended, order = attempt.ended_at, attempt.finish_order or 0
     if ended is None or survivors(scene, members):
         return None
@@ -181,18 +201,8 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     call = min(calls, key=lambda c: c.order, default=None)
     if call is None and not starts:
         return None
-    aborts = _aborts_near(scene, members)
-    if aborts and not starts:
-        return None
     kind = "weight-update-abort" if starts or (call is not None and call.kind == "weights") else "pause-abort"
-    what = "a weight update" if kind == "weight-update-abort" else "/pause_generation in abort mode"
-    lines = [*starts[:1], *([attempt.finish] if attempt.finish else []), *([call.fact] if call is not None else [])]
-    others = f", together with {len(members) - 1} others" if len(members) > 1 else ""
-    finding = Finding(kind, "likely", f"Cut by {what}{others}; nothing that was in flight outlived it.", lines)
-    finding.candidates = [(c, WOULD_DECIDE[c]) for c in ("explicit-abort", "abort-all")]
-    if not aborts:
-        finding.ruled_out.append(Cause("abort-all", "no /abort_request stands before the end"))
-    return finding
+    return kind, starts[0] if starts else None, call
 
 
 def _served_between(scene: Scene, ended: float, call: Call) -> bool:
@@ -228,14 +238,37 @@ def _plain_end_orders(scene: Scene) -> list[int]:
     return sorted(a.finish_order or 0 for a in scene.plain_ends)
 
 
-def _used_before(scene: Scene, calls: Sequence[Call], members: Sequence[Attempt]) -> list[Call]:
+def _fresh(scene: Scene, calls: Sequence[Call], members: Sequence[Attempt]) -> list[Call]:
     """Of some calls those that an earlier stroke does not explain already."""
     first = min(a.finish_order or 0 for a in members)
     ends = _plain_end_orders(scene)
     before = bisect.bisect_left(ends, first) - 1
     last_end = ends[before] if before >= 0 else -1
-    fresh = [c for c in calls if c.order > last_end]
-    return fresh or list(calls[-1:])
+    return [c for c in calls if c.order > last_end]
+
+
+def _prefix_left(scene: Scene, attempt: Attempt) -> Finding | None:
+    """The client of a rid that is its prefix left in the same stroke: its abort hits both (0.4.4 to 0.5.23)."""
+    ended = attempt.ended_at
+    if ended is None or scene.release.within("0.3.6", "0.4.3"):
+        return None
+    others = (a for length in range(1, len(attempt.rid)) for a in scene.by_rid.get(attempt.rid[:length], ()))
+    left = [
+        (root, fact)
+        for root in others
+        for fact in root.of(Event.CLIENT_DISCONNECTED)[:1]
+        if fact.at is not None and abs(fact.at - ended) <= _TOGETHER
+    ]
+    if not left:
+        return None
+    root, gone = left[0]
+    text = (
+        f"The client of {root.rid!r} left; the abort of its rid hits every rid that begins with it, and this one does."
+    )
+    finding = Finding("abort-prefix-collision", "likely", text, [gone, *_ends(attempt)])
+    finding.chain.append(Cause("client-disconnect", f"the client of {root.rid!r} left", [gone], rid=root.rid))
+    finding.candidates.append(("explicit-abort", WOULD_DECIDE["explicit-abort"]))
+    return finding
 
 
 def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -244,14 +277,25 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     calls = _aborts_near(scene, members)
     if not calls:
         return None
-    calls = _used_before(scene, calls, members)
+    calls = _fresh(scene, calls, members) or calls[-1:]
+    assert attempt.finish is not None
+    finding = _called(scene, attempt, members, calls)
+    engine = _engine(scene, attempt, members)
+    if finding is not None and engine is not None and engine[0] not in dict(finding.candidates):
+        finding.candidates.append((engine[0], WOULD_DECIDE[engine[0]]))
+        finding.ruled_out = [each for each in finding.ruled_out if each.cause != engine[0]]
+    return finding
+
+
+def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: Sequence[Call]) -> Finding | None:
+    """What some abort calls tell of a stroke and of one that it ended."""
     assert attempt.finish is not None
     alone = len(members) == 1
-    lives_on = survivors(scene, members)
+    lives_on = survivors(scene, members, calls[0])
     roots = [a for a in members if not _prefixes(a, members)]
     lines: list[Fact] = [calls[0].fact, attempt.finish]
     prefixes = _prefixes(attempt, members)
-    if prefixes and len(calls) < len(members):
+    if prefixes and len(roots) <= len(calls) < len(members):
         return _collision(scene, attempt, prefixes, calls, members, lives_on)
     if len(calls) >= len(roots):
         finding = Finding(
