@@ -85,7 +85,7 @@ def decide(
     peers = _in_time([p for p in peers if _overlaps(*p, since, until)] or peers)
     judged = [(scene, attempt, judge(scene, attempt)) for scene, attempt in peers]
     interrupted = [j for j in judged if j[2].status == "interrupted"]
-    return _first_leg(interrupted) if interrupted else judged[-1], judged
+    return _first_leg(interrupted) if interrupted else _last_leg(judged), judged
 
 
 def _in_time(peers: list[tuple[Scene, Attempt]]) -> list[tuple[Scene, Attempt]]:
@@ -102,6 +102,12 @@ def _first_leg(interrupted: Sequence[Judged]) -> Judged:
     legs = [each for each in interrupted if each is newest or _two_sides(each, newest)]
     ends = [(ended, leg[0].life.server, leg) for leg in legs if (ended := _ended(newest[0], leg)) is not None]
     return min(ends, key=lambda each: each[:2])[2] if len(ends) == len(legs) else newest
+
+
+def _last_leg(judged: Sequence[Judged]) -> Judged:
+    """The newest attempt; of one on a prefill and on a decode server, the side that goes on."""
+    newest = judged[-1]
+    return next((each for each in judged if each[2].status == "in-flight" and _two_sides(each, newest)), newest)
 
 
 def _two_sides(one: Judged, other: Judged) -> bool:

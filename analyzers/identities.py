@@ -16,7 +16,7 @@ from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.verdict import Candidate, Client, Link, Times, Verdict
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
-By = Literal["request-id", "trace", "room"]
+By = Literal["rid", "request-id", "trace", "room"]
 _GATEWAY = (Event.GATEWAY_RECEIVED, Event.GATEWAY_ANSWERED, Event.GATEWAY_REFUSED, Event.GATEWAY_FAILED)
 
 
@@ -32,6 +32,9 @@ def identify(incident: Incident, text: str) -> Identity | None:
     """What an id stands for that is no rid; None where no line ties it to one."""
     if text in incident.by_rid:
         return None
+    rewritten = _of_workers(incident, text)
+    if rewritten:
+        return Identity(tuple(rewritten), "rid")
     kinds: tuple[tuple[By, Iterable[Fact]], ...] = (
         ("request-id", (f for f in incident.evidence.facts if f.detail.get("request_id") == text)),
         ("trace", (f for f in incident.evidence.facts if f.detail.get("trace_id") == _trace(text))),
@@ -42,6 +45,17 @@ def identify(incident: Incident, text: str) -> Identity | None:
         if rids:
             return Identity(tuple(rid for rid in rids if rid is not None), by)
     return None
+
+
+def _of_workers(incident: Incident, text: str) -> list[str]:
+    """The rids that several tokenizer workers made of one: they write their pid before it (0.5.2 to 0.5.3.post3)."""
+    return [
+        rid
+        for rid, peers in incident.by_rid.items()
+        if rid.endswith(f"_{text}")
+        and rid[: -len(text) - 1].isdigit()
+        and any(scene.release.may_be("0.5.2", "0.5.3.post3") for scene, _ in peers)
+    ]
 
 
 def _trace(text: str) -> str:

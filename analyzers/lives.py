@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import accumulate, takewhile
 from operator import attrgetter
 
+from sglang_lifecycle.parsers import requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _PROCESS_EVENTS = frozenset({
@@ -113,19 +115,25 @@ def lives(facts: Sequence[Fact], names: Mapping[str, str] | None = None) -> list
 
 
 def _servers(facts: Sequence[Fact], names: Mapping[str, str]) -> dict[str, list[Fact]]:
-    """Each log that speaks of a server's processes is a server, as are those of one name; the others go by path."""
+    """Each log that speaks of a server's processes is a server, as are those of one name; the others go by path.
+
+    Where none speaks, request logs that are named after several hosts are as many servers'.
+    """
     sources = list(dict.fromkeys(map(_PROCESS, facts)))
     speaking = list(dict.fromkeys(f.process for f in facts if f.event in _PROCESS_EVENTS))
     named = {source: name for source in sources if (name := _named(source, names)) is not None}
     home = {source: named.get(source, source) for source in (*speaking, *named)}
+    if not home:
+        hosts = {source: requestlog.host(source) for source in sources}
+        home = {source: host for source, host in hosts.items() if host is not None}
     servers = list(dict.fromkeys(home.values()))
     if len(servers) <= 1:
         server = servers[0] if servers else (sources[0] if sources else "")
         return {server: _merge(facts)}
-    owner = {source: home[_nearest(source, list(home))] for source in sources}
+    owner = {source: home.get(_nearest(source, list(home)) or source, source) for source in sources}
     grouped: dict[str, list[Fact]] = {server: [] for server in servers}
     for fact in facts:
-        grouped[owner[fact.process]].append(fact)
+        grouped.setdefault(owner[fact.process], []).append(fact)
     return {server: _merge(own) for server, own in grouped.items()}
 
 
@@ -141,10 +149,24 @@ def _named(source: str, names: Mapping[str, str]) -> str | None:
     )
 
 
-def _nearest(source: str, servers: Sequence[str]) -> str:
+def _nearest(source: str, servers: Sequence[str]) -> str | None:
+    """The server whose log lies nearest, by folders, then by words of the names; None where that is no one."""
     if source in servers:
         return source
-    return max(servers, key=lambda server: _shared_folders(source, server))
+    near = {server: (_shared_folders(source, server), _shared_words(source, server)) for server in servers}
+    first, *others = sorted(near, key=lambda server: near[server], reverse=True)
+    return first if not others or near[first] != near[others[0]] else None
+
+
+def _shared_words(first: str, second: str) -> int:
+    """How many words of what differs in two paths are the same: `req_a/host-a_0.log` and `a.log` share one."""
+    folders = _shared_folders(first, second)
+    words = [set(_WORDS.findall("/".join(path.split("/")[folders:]))) - _COMMON for path in (first, second)]
+    return len(words[0] & words[1])
+
+
+_WORDS = re.compile(r"[A-Za-z0-9]+")
+_COMMON = frozenset({"log", "gz", "zst", "txt", "json"})
 
 
 def _shared_folders(first: str, second: str) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 
-from sglang_lifecycle.analyzers import deaths, outcomes
+from sglang_lifecycle.analyzers import deaths, outcomes, samples
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.lives import last
@@ -364,34 +364,6 @@ def _stats(scene: Scene, attempt: Attempt) -> Finding | None:
 _SOON = 40  # facts within which a Finish follows the time stats
 
 
-def _sampled(scene: Scene, attempt: Attempt) -> Finding | None:
-    """With n > 1 every sample gets a rid of its own: the rids of `Receive` never finish (0.3.6 to 0.5.23)."""
-    record = attempt.received
-    if record is None or (record.detail.get("n") or 1) < 2:
-        return None
-    samples = [
-        a.finish
-        for a in _unreceived(scene)
-        if a.finish is not None
-        and a.order > attempt.order
-        and all(a.finish.detail.get(k) == record.detail.get(k) for k in ("n", "stream", "max_new_tokens"))
-    ]
-    if not samples:
-        return None
-    text = f"It asked for n={record.detail['n']} samples, which SGLang answers under rids of their own."
-    aborted = [s for s in samples if s.finish_type == "abort"]
-    if aborted:
-        names = ("finished", "explicit-abort", "client-disconnect")
-        return undecided(text, [(n, "which sample's rid belongs to it") for n in names], [record, aborted[0]])
-    return Finding("finished", "likely", text, [record, samples[0]], stage="finished", status="finished")
-
-
-@per_scene
-def _unreceived(scene: Scene) -> list[Attempt]:
-    """Attempts that have a `Finish` and no `Receive`: the samples of parallel sampling are such."""
-    return [a for a in scene.attempts if a.received is None and a.finish is not None]
-
-
 def _batch(scene: Scene, attempt: Attempt) -> Finding | None:
     """A batch is one HTTP request: when its client leaves, the line names only the first member."""
     rids = attempt.received.detail.get("batch", ()) if attempt.received is not None else ()
@@ -417,7 +389,7 @@ _RULES = (
     _dumped,
     _keyed,
     _refused,
-    _sampled,
+    samples.resolve,
     _named_error,
     _failed,
     _api_error,

@@ -8,7 +8,7 @@ from datetime import tzinfo
 from functools import partial
 from pathlib import Path
 
-from sglang_lifecycle.parsers import exhibits, views
+from sglang_lifecycle.parsers import exhibits, requestlog, views
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
 from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.inputs import Input, expand
@@ -158,10 +158,11 @@ def fold(evidence: Evidence) -> None:
 
     Records of different sources are the same where their kind, rid, stamps and outcome are, each counted as often as
     the source that holds it most often: a record that one source repeats stays repeated. Two sources that both tell of
-    a scheduler are two servers', which a router may have sent the same request.
+    a scheduler, or are named after two hosts, are two servers', which a router may have sent the same request.
     """
     kept: list[Fact] = []
     own = {fact.process for fact in evidence.facts if fact.event in _SCHEDULERS}
+    hosts = {process: requestlog.host(process) for process in {fact.process for fact in evidence.facts}}
     counts: dict[tuple[object, ...], dict[str, int]] = {}
     for fact in evidence.facts:
         if fact.event in _FOLDED:
@@ -171,7 +172,9 @@ def fold(evidence: Evidence) -> None:
             others = [
                 times
                 for process, times in told.items()
-                if process != fact.process and not {process, fact.process} <= own
+                if process != fact.process
+                and not {process, fact.process} <= own
+                and not (hosts[process] and hosts[fact.process] and hosts[process] != hosts[fact.process])
             ]
             if others and told[fact.process] <= max(others):
                 continue

@@ -60,6 +60,15 @@ SAMPLING_FIELDS = frozenset(("n", "max_new_tokens", *GRAMMARS))
 OPENING = 80  # characters of a prompt that are kept in memory, to tell warm-up and health checks
 
 
+_HOST = re.compile(r"(?:.*/)?([^/]+)_\d+\.log(?:\..*)?", re.DOTALL)
+
+
+def host(log: str) -> str | None:
+    """The host that a request log is named after: `{hostname}_{rank}.log` (`--log-requests-target`, 0.5.8 on)."""
+    named = _HOST.fullmatch(log)
+    return named[1] if named is not None else None
+
+
 @dataclass(slots=True)
 class RequestRecord:
     """One record of the request log, payload left out."""
