@@ -212,6 +212,9 @@ class _Collector:
     def _finish(self, order: int, fact: Fact) -> None:
         assert fact.rid is not None
         attempt = self.newest.get(fact.rid)
+        if attempt is not None and attempt.finish is not None and id(attempt.finish) in self.life.suspects:
+            attempt.forged.append(attempt.finish)
+            attempt.finish = None
         if attempt is None or attempt.finish is not None or attempt.refused_twin:
             attempt = (self._open(fact.rid) if attempt is not None else None) or self._begin(fact.rid, order)
         attempt.finish, attempt.finish_order = fact, order

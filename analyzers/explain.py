@@ -38,6 +38,9 @@ def judge(scene: Scene, attempt: Attempt) -> Finding:
         finding.doubt("its Finish line is cut")
     if any(f.tainted for f in finding.evidence) and not any(not f.tainted for f in finding.evidence):
         finding.doubt("raw user text stands in or before every line of this evidence: it may be forged")
+    if scene.life.suspects and any(id(f) in scene.life.suspects for f in finding.evidence if f is not attempt.received):
+        finding.doubt("these lines stand among those of one session id, which may hold them: they may be forged")
+        finding.candidates.append(("in-flight", "whether a call named a session of several lines: the caller's log"))
     finding.status = _NOT_INTERRUPTED.get(finding.cause, "interrupted")
     return finding
 
@@ -135,11 +138,11 @@ def _ended(first: Scene, judged: Judged) -> float | None:
 def plain(incident: Incident, rid: str) -> Attempt | None:
     """The attempt of a rid that there is, where it simply ran to its end: `decide` would find nothing else."""
     peers = incident.by_rid[rid]
-    attempt = peers[0][1]
+    scene, attempt = peers[0]
     finish = attempt.finish
     if len(peers) > 1 or finish is None or finish.finish_type in _UNCLEAR or finish.message_id is not None:
         return None
-    odd = "cut" in finish.detail or finish.tainted
+    odd = "cut" in finish.detail or finish.tainted or id(finish) in scene.life.suspects
     return None if odd or any(fact.event is Event.CLIENT_DISCONNECTED for fact in attempt.facts) else attempt
 
 

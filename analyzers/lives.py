@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from itertools import accumulate, takewhile
 from operator import attrgetter
 
+from sglang_lifecycle.analyzers import forgeries
 from sglang_lifecycle.parsers import requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -55,6 +56,7 @@ class Life:
     killed: list[Fact] = field(default_factory=list)
     """What the host, its kernel or an orchestrator says of its end."""
     _facts: list[Fact] | None = field(default=None, repr=False)
+    _suspects: frozenset[int] | None = field(default=None, repr=False)
     _places: Sequence[int] | None = field(default=None, repr=False)
     _by_event: dict[Event, list[Fact]] = field(default_factory=dict, repr=False)
 
@@ -101,6 +103,13 @@ class Life:
                 if not fact.tainted:
                     self._by_event.setdefault(fact.event, []).append(fact)
         return [fact for event in events for fact in self._by_event.get(event, ())]
+
+    @property
+    def suspects(self) -> frozenset[int]:
+        """The identities of facts that a stranger may have written, though they are not tainted."""
+        if self._suspects is None:
+            self._suspects = forgeries.suspects(self.told)
+        return self._suspects
 
     @property
     def args(self) -> dict[str, object]:
