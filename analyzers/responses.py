@@ -24,7 +24,7 @@ _BEFORE_RECEIVE = re.compile(
     r"|Cannot use list [a-z_]+ with|Every [a-z_]+ should be|lora_path list length|return_flat_raw_"
     r"|(?:Text|[a-z_]+) should be a (?:list|string|single envelope)|[a-z_]+(?:\[\d+\])? must be a list"
     r"|[a-z_]+(?:\[\d+\] has \d+ entries for| has \d+ entries but the batch)"
-    r"|max_thinking_tokens requires|priority must be a signed"
+    r"|priority must be a signed"
 )
 """Errors of `normalize_batch_and_arguments` and its like: raised before `Receive` is written (all releases)."""
 _NUMBERS = re.compile(
@@ -165,10 +165,10 @@ class _Matcher:
         if None not in counted and sum(counted) >= len(self.open):
             self.inside = order
 
-    def _newest_silent(self, fact: Fact) -> Attempt | None:
-        """The newest request that an error or a status without a rid may be about, raised before any scheduler."""
+    def _newest_silent(self, fact: Fact, early: bool = True) -> Attempt | None:
+        """The newest request that an error or a status without a rid may be about; `early`: before any scheduler."""
         for attempt in reversed(self.silent):
-            if attempt.order < self.inside:
+            if early and attempt.order < self.inside:
                 return None
             latest = attempt.latest_arrival
             if latest is not None and fact.at is not None and fact.at - latest > _ERROR_WINDOW:
@@ -234,7 +234,7 @@ class _Matcher:
             return
         native = str(fact.detail["path"]).startswith("/generate")
         bare = native and status == 400  # of a body that is no request: else an error stood before it
-        silent = self._newest_silent(fact) if status >= 400 and not bare else None
+        silent = self._newest_silent(fact, early=False) if status >= 400 and not bare else None
         if silent is not None and silent.access is None and not (native and silent.openai is not None):
             silent.access = fact
         else:

@@ -7,7 +7,6 @@ from stories import LIKELY, Ending, story
 
 INVALID = {
     "temperature must be non-negative, got -1.0.": ("0.4.2", "0.4.9", "0.5.10"),
-    "At least one of text, input_ids, or image should be provided": ("0.4.4",),
     "The input_ids [999999] contains values greater than the vocab size (128256).": ("0.4.9", "0.5.20"),
     "The server is not configured to enable custom logit processor. Please set `--enable-custom-logits-processor` to "
     "enable this feature.": ("0.4.9", "0.5.2"),
@@ -25,6 +24,8 @@ INVALID = {
     "sampling_logprobs_mode can only be set when return_sampling_mask=true.": ("0.5.21", "0.5.23"),
     "beam search is not supported with watermarking": ("0.5.22", "0.5.23"),
 }
+
+LONG = "and so on " * 900
 
 
 def invalid_story(message: str, releases: tuple[str, ...], number: int) -> None:
@@ -112,7 +113,7 @@ def rust_server_rejects_it(s: Server) -> Ending:
 # --- too long ---------------------------------------------------------------------------------------------------------
 @story("input-too-long", "0.4.1", "0.4.2", "0.4.6", "0.4.7", "0.4.9", "0.5.10", "0.5.23")
 def longer_than_the_context(s: Server) -> Ending:
-    s.receive("r-1")
+    s.receive("r-1", text=LONG)
     if s.since("0.4.2"):
         s.invalid("r-1", "The input (9000 tokens) is longer than the model's context length (8192 tokens).")
     else:
@@ -123,7 +124,7 @@ def longer_than_the_context(s: Server) -> Ending:
 
 @story("input-too-long", "0.4.2", "0.4.9", "0.5.10", "0.5.23")
 def longer_with_its_answer(s: Server) -> Ending:
-    s.receive("r-1", max_new_tokens=4000)
+    s.receive("r-1", text=LONG, max_new_tokens=4000)
     text = ("Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of "
             "9000 tokens: 5000 tokens from the input messages and 4000 tokens for the completion. Please reduce the "
             "number of tokens in the input messages or the completion to fit within the limit.")  # fmt: skip
