@@ -188,7 +188,7 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
 def _engine(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> tuple[str, Fact | None, Call | None] | None:
     """The pause or weight update that may have ended a stroke: its cause, the line of its start, and of its answer."""
     ended, order = attempt.ended_at, attempt.finish_order or 0
-    if ended is None or survivors(scene, members):
+    if ended is None:
         return None
     calls = [
         c for kind in ("pause", "weights") for c in scene.calls_between(kind, ended - _CALL_AFTER, ended + ENGINE_CALL)
@@ -199,7 +199,7 @@ def _engine(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> tuple
         if f.at is not None and -_CALL_AFTER <= ended - f.at <= ENGINE_CALL and not _over_before(scene, f, attempt)
     ]  # fmt: skip
     call = min(calls, key=lambda c: c.order, default=None)
-    if call is None and not starts:
+    if (call is None and not starts) or survivors(scene, members):
         return None
     kind = "weight-update-abort" if starts or (call is not None and call.kind == "weights") else "pause-abort"
     return kind, starts[0] if starts else None, call

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
-_SAID = frozenset({Event.SESSION_OPENED, Event.SESSION_OPEN_REFUSED, Event.SESSION_CLOSE_UNKNOWN})
+SAID = frozenset({Event.SESSION_OPENED, Event.SESSION_OPEN_REFUSED, Event.SESSION_CLOSE_UNKNOWN})
 """What a scheduler writes of a call that names a session (0.5.10 to 0.5.23); each has an answer."""
 
 _CALLS = ("/open_session", "/close_session")
@@ -20,7 +20,7 @@ _CALLS = ("/open_session", "/close_session")
 
 def suspects(facts: Sequence[Fact]) -> frozenset[int]:
     """The identities of facts that lie between lines of calls of which fewer were answered than were written."""
-    called = [(place, fact.event in _SAID) for place, fact in enumerate(facts) if fact.event in _SAID or _answer(fact)]
+    called = [(place, fact.event in SAID) for place, fact in enumerate(facts) if fact.event in SAID or _answer(fact)]
     found: set[int] = set()
     said: list[int] = []
     for written, group in groupby(called, key=lambda each: each[1]):

@@ -170,15 +170,6 @@ class Scene:
         return [fact for _, fact in self.batches[first:last]]
 
     @cached_property
-    def arrivals(self) -> list[int]:
-        """The places of the records that began an attempt."""
-        return sorted(a.order for a in self.attempts if a.received is not None)
-
-    def arrived_between(self, start: int, end: int) -> int:
-        """How many attempts were received between two places, both excluded."""
-        return bisect.bisect_left(self.arrivals, end) - bisect.bisect_right(self.arrivals, start)
-
-    @cached_property
     def _ending(self) -> list[Attempt]:
         """Attempts that were received and have a `Finish`, in the order of their arrival."""
         both = [a for a in self.attempts if a.received is not None and a.finish_order is not None]
@@ -242,21 +233,19 @@ class Scene:
         earliest = list(accumulate((a.ended_at or 0.0 for a in reversed(attempts)), min))
         return attempts, earliest[::-1]
 
-    def outlived(self, order: int, born: int, at: float, number: int) -> bool:
-        """Whether so many attempts that arrived before `born` were in flight at a later place and end at `at` or later.
+    def outlived(self, order: int, at: float, number: int) -> bool:
+        """Whether so many attempts that were between `Receive` and `Finish` at a place end at `at` or later.
 
-        `at` is in UTC epoch seconds. Those in flight are between `Receive` and `Finish`.
+        `at` is in UTC epoch seconds.
         """
-        first, last = bisect.bisect_left(self._arriving, born), bisect.bisect_left(self._arriving, order)
-        ended = bisect.bisect_right(self._ends, order)
-        alive = first - ended + sum((a.finish_order or 0) <= order for a in self._ending[first:last])
+        alive, ended = self.known_alive(order), bisect.bisect_right(self._ends, order)
         attempts, earliest = self._latest
         looked_at = 0
         while alive >= number and ended < len(attempts) and earliest[ended] < at:
             if looked_at == _BLOCK:  # the log's clock has been set back
-                return sum(a.order < born and (a.ended_at or 0.0) >= at for a in self.alive_at(order)) >= number
+                return sum((a.ended_at or 0.0) >= at for a in self.alive_at(order)) >= number
             attempt = attempts[ended]
-            alive -= attempt.order < born and (attempt.ended_at or 0.0) < at
+            alive -= attempt.order < order and (attempt.ended_at or 0.0) < at
             ended, looked_at = ended + 1, looked_at + 1
         return alive >= number
 

@@ -52,27 +52,26 @@ def _first_accounted(scene: Scene, index: int) -> Fact | None:
         if at in known:
             found = known[at]
             break
-        order, fact = scene.batches[at]
-        if _all_finish(scene, scene.batch_orders[at - 1], order, fact):
-            found = known[at] = fact
+        if _all_finish(scene, *scene.batches[at]):
+            found = known[at] = scene.batches[at][1]
             break
         at += 1
     known.update(dict.fromkeys(range(index, at), found))  # many requests without an end ask for what comes next
     return found
 
 
-def _all_finish(scene: Scene, previous: int, order: int, fact: Fact) -> bool:
-    """Whether the requests of a batch line are all known to finish later; `previous` is the place of the one before."""
-    if fact.running is None or fact.queued is None or fact.at is None:
+def _all_finish(scene: Scene, order: int, fact: Fact) -> bool:
+    """Whether the requests of a batch line are all known to finish later.
+
+    Of a batch that takes somebody in this can't be told: who came last may still be on the way, and a chunk of a long
+    prompt counts as somebody new.
+    """
+    if fact.running is None or fact.queued is None or fact.at is None or fact.detail.get("new_seq"):
         return False
-    admitted = fact.detail.get("new_seq") or 0  # a chunk of a long prompt is one of these, and nowhere else
-    seen = fact.running + fact.queued + admitted + (fact.detail.get("elsewhere") or 0)
     began, ended = _apart(scene)
+    seen = fact.running + fact.queued + (fact.detail.get("elsewhere") or 0)
     seen += bisect.bisect_left(began, order) - bisect.bisect_right(ended, order)  # they fill none of its places
-    if admitted > scene.arrived_between(previous, order) or scene.known_alive(order) < seen:
-        return False
-    born, stays = previous if admitted else order, fact.at + _MARGIN
-    return scene.outlived(order, born, stays, seen)
+    return scene.outlived(order, fact.at + _MARGIN, seen)
 
 
 @per_scene
@@ -91,8 +90,10 @@ _SCHEDULER = re.compile(r" ?\b(?:TP|EP|CP|ATTN_CP|MOE_DP)-?\d+")
 
 def apart(attempt: Attempt) -> bool:
     """Whether it may have stood where no batch line counts it: while its grammar compiled, while its media loaded."""
-    records = [record for record in (attempt.received, attempt.finish) if record is not None]
-    return any(record.detail.get(name) for record in records for name in ("grammar", "media"))
+    for record in (attempt.received, attempt.finish):
+        if record is not None and (record.detail.get("grammar") or record.detail.get("media")):
+            return True
+    return False
 
 
 @per_scene
