@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import renderer
+import wordings
 from renderer import Server
 from stories import ANY, LIKELY, UNDECIDED, Ending, story
 
@@ -23,7 +23,7 @@ def ran_to_its_length(s: Server) -> Ending:
 def stopped_at_a_token(s: Server) -> Ending:
     s.receive("r-1", stream=True, text='It\'s "so"')
     s.wait(2)
-    s.finish("r-1", renderer.stop(), tokens=12)
+    s.finish("r-1", wordings.stop(), tokens=12)
     return Ending(stage="finished")
 
 
@@ -31,7 +31,7 @@ def stopped_at_a_token(s: Server) -> Ending:
 def logged_as_json(s: Server) -> Ending:
     s.receive("r-1", text="one\u2028two\u0085three")
     s.wait(2)
-    s.finish("r-1", renderer.stop("END"), tokens=12)
+    s.finish("r-1", wordings.stop("END"), tokens=12)
     return Ending(stage="finished")
 
 
@@ -56,7 +56,7 @@ def logged_with_milliseconds_by_many_ranks(s: Server) -> Ending:
 def retracted_and_finished(s: Server) -> Ending:
     s.receive("r-1")
     s.wait(1)
-    s.scheduler(renderer.retraction(s.release))
+    s.scheduler(wordings.retraction(s.release))
     s.wait(4)
     s.done("r-1", **{"num_retractions" if s.since("0.5.12") else "total_retractions": 1})
     return Ending(stage="finished", effects=("retracted",))
@@ -88,7 +88,7 @@ def finished_while_an_abort_was_on_its_way(s: Server) -> Ending:
 def stream_ran_to_its_length_unread(s: Server) -> Ending:
     s.receive("r-1", stream=True)
     s.wait(4)
-    s.scheduler(renderer.time_stats(s.release, "r-1", 5, 0, 64, "0.40", "4000.00", f"{s.now - 4:.3f}"))
+    s.scheduler(wordings.time_stats(s.release, "r-1", 5, 0, 64, "0.40", "4000.00", f"{s.now - 4:.3f}"))
     s.wait(20)
     return Ending(stage="finished", confidence=LIKELY)
 
@@ -171,7 +171,7 @@ def zombie(s: Server) -> Ending:
     for _ in range(20):
         s.wait(0.25)
         s.log("Received output for rid='r-1' but the state was deleted in TokenizerManager.")
-    s.scheduler(renderer.time_stats(s.release, "r-1", 5, 0, 64, "0.40", "4000.00", f"{s.now - 4:.3f}"))
+    s.scheduler(wordings.time_stats(s.release, "r-1", 5, 0, 64, "0.40", "4000.00", f"{s.now - 4:.3f}"))
     return Ending(stage="running", effects=("zombie",), confidence=LIKELY)
 
 
@@ -273,7 +273,7 @@ def aborted_after_a_retraction(s: Server) -> Ending:
     s.receive("r-1", max_new_tokens=400)
     s.prefill(running=1)
     s.wait(2)
-    s.scheduler(renderer.retraction(s.release))
+    s.scheduler(wordings.retraction(s.release))
     s.wait(1)
     s.access(200, "/abort_request")
     s.aborted_waiting("r-1", tokens=17)
@@ -299,7 +299,7 @@ def aborted_in_a_chunked_prefill(s: Server) -> Ending:
     s.receive("r-1", input_ids=[3] * 9000, text=None)
     for _ in range(2):
         s.wait(1)
-        s.scheduler(renderer.prefill_batch(s.release, 1, 4096, 0, "0.20", 1, 0))
+        s.scheduler(wordings.prefill_batch(s.release, 1, 4096, 0, "0.20", 1, 0))
     s.access(200, "/abort_request")
     s.aborted_waiting("r-1")
     end_the_survivor(s)

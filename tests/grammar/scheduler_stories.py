@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import renderer
+import wordings
 from client_stories import end_the_survivor, with_a_survivor
 from renderer import Server
 from stories import LIKELY, UNDECIDED, Ending, story
@@ -66,7 +66,7 @@ def waited_too_long_after_a_retraction(s: Server) -> Ending:
     s.receive("r-1", max_new_tokens=400)
     s.prefill(running=1)
     s.wait(2)
-    s.scheduler(renderer.retraction(s.release))
+    s.scheduler(wordings.retraction(s.release))
     s.wait(30)
     s.dropped("r-1", WAITED, tokens=17)
     end_the_survivor(s)
@@ -116,7 +116,7 @@ def ran_too_long_in_a_chunked_prefill(s: Server) -> Ending:
     s.receive("r-1", input_ids=[3] * 9000, text=None)
     for _ in range(2):
         s.wait(30)
-        s.scheduler(renderer.prefill_batch(s.release, 1, 4096, 0, "0.20", 0, 0))
+        s.scheduler(wordings.prefill_batch(s.release, 1, 4096, 0, "0.20", 0, 0))
     s.aborted_waiting("r-1")
     return Ending(also=("not-established",), confidence=(*LIKELY, *UNDECIDED))
 
@@ -205,7 +205,7 @@ def queue_was_full_when_it_came_back(s: Server) -> Ending:
     s.wait(2)
     s.receive("w-1")
     s.wait(1)
-    s.scheduler(renderer.retraction(s.release))
+    s.scheduler(wordings.retraction(s.release))
     s.dropped("r-1", "The request queue is full.", tokens=17)
     end_the_survivor(s)
     s.wait(1)
@@ -386,7 +386,7 @@ def model_produced_nan(s: Server) -> Ending:
     s.receive("r-1")
     s.wait(1)
     s.scheduler("Detected errors during sampling! NaN in the logits.")
-    s.finish("r-1", renderer.stop("NaN happened"), tokens=7)
+    s.finish("r-1", wordings.stop("NaN happened"), tokens=7)
     return Ending(stage="running")
 
 
@@ -394,7 +394,7 @@ def model_produced_nan(s: Server) -> Ending:
 def stop_string_speaks_of_nan(s: Server) -> Ending:
     s.receive("r-1", sampling_params={"max_new_tokens": 9, "stop": ["NaN happened."]})
     s.wait(1)
-    s.finish("r-1", renderer.stop("NaN happened."), tokens=7)
+    s.finish("r-1", wordings.stop("NaN happened."), tokens=7)
     return Ending(stage="finished")
 
 
@@ -403,7 +403,7 @@ def stop_string_is_the_text_of_nan(s: Server) -> Ending:
     """A stop string that the client chose; no line of the scheduler speaks of NaN."""
     s.receive("r-1", sampling_params={"max_new_tokens": 9, "stop": ["NaN happened"]})
     s.wait(1)
-    s.finish("r-1", renderer.stop("NaN happened"), tokens=7)
+    s.finish("r-1", wordings.stop("NaN happened"), tokens=7)
     return Ending(also=("model-output-error", "not-established"), confidence=(*LIKELY, *UNDECIDED))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import renderer
+import wordings
 from renderer import Server
 from stories import LIKELY, UNDECIDED, Ending, story
 
@@ -27,7 +27,7 @@ def scheduler_raised(s: Server) -> Ending:
 def scheduler_raised_without_a_label(s: Server) -> Ending:
     """0.3.6 has no `Receive`: only a request that is named otherwise could be found."""
     running(s)
-    s.lines += renderer.traceback("RuntimeError: boom").split("\n")
+    s.lines += wordings.traceback("RuntimeError: boom").split("\n")
     return Ending(cause="never-received", confidence=LIKELY)
 
 
@@ -35,9 +35,9 @@ def scheduler_raised_without_a_label(s: Server) -> Ending:
 def one_rank_raised_first(s: Server) -> Ending:
     """What the other ranks raise of it is no cause, though a line of theirs may come first."""
     running(s)
-    s.scheduler(renderer.hit_an_exception("Scheduler", "torch.distributed.DistBackendError: NCCL error in: "
+    s.scheduler(wordings.hit_an_exception("Scheduler", "torch.distributed.DistBackendError: NCCL error in: "
                 "ProcessGroupNCCL.cpp:3690, unhandled system error"), tp=0)  # fmt: skip
-    s.scheduler(renderer.hit_an_exception("Scheduler", "ValueError: the first one"), tp=1)
+    s.scheduler(wordings.hit_an_exception("Scheduler", "ValueError: the first one"), tp=1)
     s.sigquit()
     return Ending()
 
@@ -45,14 +45,14 @@ def one_rank_raised_first(s: Server) -> Ending:
 @story("scheduler-crash", "0.4.9", "0.5.10", "0.5.23")
 def tokenizer_manager_raised(s: Server) -> Ending:
     running(s)
-    s.log(renderer.hit_an_exception("TokenizerManager", "KeyError: 'x-9'", ["handle_loop", "_handle_abort_req"]))
+    s.log(wordings.hit_an_exception("TokenizerManager", "KeyError: 'x-9'", ["handle_loop", "_handle_abort_req"]))
     return Ending()
 
 
 @story("scheduler-crash", "0.4.1", "0.5.10", "0.5.23")
 def detokenizer_raised(s: Server) -> Ending:
     running(s)
-    s.log(renderer.hit_an_exception("DetokenizerManager", "ValueError: boom"))
+    s.log(wordings.hit_an_exception("DetokenizerManager", "ValueError: boom"))
     s.sigquit()
     return Ending()
 
@@ -60,7 +60,7 @@ def detokenizer_raised(s: Server) -> Ending:
 @story("scheduler-crash", "0.4.2", "0.5.10", "0.5.23", dp=2)
 def dp_controller_raised(s: Server) -> Ending:
     running(s)
-    s.log(renderer.hit_an_exception("DataParallelController", "ValueError: boom"))
+    s.log(wordings.hit_an_exception("DataParallelController", "ValueError: boom"))
     s.sigquit()
     return Ending()
 
@@ -68,7 +68,7 @@ def dp_controller_raised(s: Server) -> Ending:
 @story("scheduler-crash", "0.5.16", "0.5.23", dp=2)
 def dp_controller_has_no_worker(s: Server) -> Ending:
     running(s)
-    s.log(renderer.hit_an_exception("DataParallelController", "RuntimeError: No active DP workers available"))
+    s.log(wordings.hit_an_exception("DataParallelController", "RuntimeError: No active DP workers available"))
     s.sigquit()
     return Ending()
 
@@ -76,14 +76,14 @@ def dp_controller_has_no_worker(s: Server) -> Ending:
 @story("scheduler-crash", "0.5.2", "0.5.10")
 def tokenizer_router_raised(s: Server) -> Ending:
     running(s)
-    s.log(renderer.hit_an_exception("MultiTokenizerRouter", "ValueError: boom"))
+    s.log(wordings.hit_an_exception("MultiTokenizerRouter", "ValueError: boom"))
     return Ending()
 
 
 @story("scheduler-crash", "0.5.12", "0.5.23")
 def detokenizer_router_raised(s: Server) -> Ending:
     running(s)
-    s.log(renderer.hit_an_exception("MultiDetokenizerRouter", "ValueError: boom"))
+    s.log(wordings.hit_an_exception("MultiDetokenizerRouter", "ValueError: boom"))
     s.sigquit()
     return Ending()
 
@@ -268,7 +268,7 @@ def finished_before_the_crash(s: Server) -> Ending:
 @story("scheduler-crash", "0.5.10", "0.5.23")
 def crashed_and_counted_by_the_dump(s: Server) -> Ending:
     running(s)
-    s.every_rank(renderer.hit_an_exception("Scheduler", "RuntimeError: boom"))
+    s.every_rank(wordings.hit_an_exception("Scheduler", "RuntimeError: boom"))
     s.sigquit()
     s.log("Dumping requests before crash. self.crash_dump_folder='/dumps'")
     s.log("Dumped 1 finished and 2 unfinished requests before crash to /dumps/a/crash_dump_2026-03-01_10-00-33.pkl")
@@ -279,7 +279,7 @@ def crashed_and_counted_by_the_dump(s: Server) -> Ending:
 def crashed_and_counted_differently_by_the_dump(s: Server) -> Ending:
     """One of the open ones was not in flight any more: which, nothing says."""
     running(s)
-    s.every_rank(renderer.hit_an_exception("Scheduler", "RuntimeError: boom"))
+    s.every_rank(wordings.hit_an_exception("Scheduler", "RuntimeError: boom"))
     s.sigquit()
     s.log("Dumped 1 finished and 1 unfinished requests before crash to /dumps/a/crash_dump_2026-03-01_10-00-33.pkl")
     return Ending(confidence=LIKELY)
@@ -369,7 +369,7 @@ def a_worker_was_not_known_and_nothing_says_what_ended_it(s: Server) -> Ending:
 def detokenizer_forgot_it(s: Server) -> Ending:
     """The detokenizer goes down with the request whose state it had dropped."""
     running(s)
-    s.log(renderer.hit_an_exception("DetokenizerManager", "RuntimeError: Decode status not found for request r-1. It "
+    s.log(wordings.hit_an_exception("DetokenizerManager", "RuntimeError: Decode status not found for request r-1. It "
           "may be due to the request being evicted from the decode status due to memory pressure."))  # fmt: skip
     s.sigquit()
     return Ending(also=("scheduler-crash",))

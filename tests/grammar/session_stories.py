@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import renderer
+import wordings
 from renderer import Server
 from stories import ANY, LIKELY, UNDECIDED, Ending, story
 
@@ -162,7 +162,7 @@ def its_parent_never_was_and_no_text_says_so(s: Server) -> Ending:
     turn(s, "t-1")
     s.receive("r-1", **s.session("sess", "t-9"))
     s.wait(1)
-    s.failed("r-1", renderer.plain_text(s.release), None, tokens=1, prompt=9)
+    s.failed("r-1", wordings.plain_text(s.release), None, tokens=1, prompt=9)
     return Ending(also=("not-established",), confidence=(*LIKELY, *UNDECIDED), among=("session-parent-unknown",))
 
 
@@ -193,7 +193,7 @@ def unfinished(s: Server, rid: str = "r-1") -> None:
     else:
         s.every_rank(OLD_WARNING)
         s.wait(1)
-        s.failed(rid, renderer.plain_text(s.release), None, tokens=1, prompt=9)
+        s.failed(rid, wordings.plain_text(s.release), None, tokens=1, prompt=9)
 
 
 @story("session-parent-unfinished", "0.4.9", "0.5.3", "0.5.9", "0.5.10", "0.5.23", tp=2)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import renderer
-from renderer import Server, at_least
+import wordings
+from renderer import Server
 from stories import MAIN, judge
+from wordings import at_least
 
 from sglang_lifecycle.analyzers.verdict import Verdict
 
@@ -64,7 +65,7 @@ IMITATIONS: dict[str, Callable[[Server], None]] = {
     "refusal": lines(f"Invalid request session id, self.rid={VICTIM!r}"),
     "grammar": lines(f"Grammar accept_token failed for req {VICTIM} with token 13: x"),
     "memory": lines(f"retract_decode: aborted last request {VICTIM} due to OOM"),
-    "transfer": lambda s: s.log(renderer.transfer_error(s.release, "Decode transfer", VICTIM, 77, "gone")),
+    "transfer": lambda s: s.log(wordings.transfer_error(s.release, "Decode transfer", VICTIM, 77, "gone")),
     "late-output": lines(f"Received output for rid={VICTIM!r} but the state was deleted in TokenizerManager."),
     "duplicate": lines(f"[http_server] Error: Duplicate request ID detected: {VICTIM}"),
     "abort-call": lambda s: s.access(200, "/abort_request"),
@@ -101,7 +102,7 @@ def in_its_prompt(s: Server, text: str) -> None:
 
 def in_its_streamed_prompt_with_quotes(s: Server, text: str) -> None:
     s.receive(STRANGER, stream=True, text=f"It's \"so\"'), out={{'\n{text}\n", max_new_tokens=9)
-    s.finish(STRANGER, renderer.stop(f"x\n{text}"), tokens=9)
+    s.finish(STRANGER, wordings.stop(f"x\n{text}"), tokens=9)
 
 
 def in_its_rid(s: Server, text: str) -> None:
@@ -109,7 +110,7 @@ def in_its_rid(s: Server, text: str) -> None:
     s.receive(rid)
     s.done(rid)
     if s.since("0.5.3"):
-        s.scheduler(renderer.time_stats(s.release, rid, 5, 0, 64, "0.40", "4000.00", f"{s.now - 4:.3f}"))
+        s.scheduler(wordings.time_stats(s.release, rid, 5, 0, 64, "0.40", "4000.00", f"{s.now - 4:.3f}"))
 
 
 def in_its_refused_rid(s: Server, text: str) -> None:
@@ -158,7 +159,7 @@ def in_a_closing_session(s: Server, text: str) -> None:
 
 def in_its_stop_string(s: Server, text: str) -> None:
     s.receive(STRANGER, sampling_params={"max_new_tokens": 9, "stop": [text, f"\n{text}"]})
-    s.finish(STRANGER, renderer.stop(f"\n{text}"), tokens=9)
+    s.finish(STRANGER, wordings.stop(f"\n{text}"), tokens=9)
 
 
 def in_its_schema(s: Server, text: str) -> None:

@@ -16,8 +16,9 @@ import scheduler_stories
 import server_stories
 import session_stories
 import transfer_stories
-from renderer import RELEASES, START, Server, between
+from renderer import Server
 from stories import MAIN, STORIES, Story, Telling, judge
+from wordings import RELEASES, START, between
 
 from sglang_lifecycle.analyzers.verdict import Verdict
 

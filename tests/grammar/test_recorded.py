@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from renderer import START, Server, between
+from renderer import Server
 from stories import incident_of
 from test_properties import CERTAINTY, ORDERS, overclaims, records, says, second, shuffled
+from wordings import START, between
 
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.verdict import Verdict

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import renderer
-from renderer import FIELDS, RELEASES, START, Server, between
+import wordings
+from renderer import Server
+from wordings import FIELDS, RELEASES, START, between
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 RECORDED = sorted({path.parents[1].name for path in FIXTURES.rglob("truth.json")})
@@ -153,24 +154,24 @@ NUMBERS = {
         r"(?:#token: (?P<token>\d+), )?token usage: (?P<usage>[\d.]+), #running-req: (?P<running>\d+), "
         r"#queue-req: (?P<queued>\d+)(?:, #pending-token: (?P<pending>\d+))?"
         r"(?:.*input throughput \(token/s\): (?P<throughput>[\d.]+))?.*",
-        renderer.prefill_batch,
+        wordings.prefill_batch,
     ),
     "decode": (
         r"Decode batch.*?#running-req: (?P<running>\d+), #token: (?P<token>\d+), token usage: (?P<usage>[\d.]+), "
         r"(?P<graph>c\w+ graph): False, gen throughput \(token/s\): (?P<throughput>[\d.]+), "
         r"#queue-req: (?P<queued>\d+).*",
-        renderer.decode_batch,
+        wordings.decode_batch,
     ),
     "stats": (
         r"Req ?Time ?Stats\(rid=(?P<rid>[^,]*), input[ _]len=(?P<prompt>\d+), (?:cached_input_len=(?P<cached>\d+), )?"
         r"output[ _]len=(?P<output>\d+), (?:attempts=(?P<attempts>\d+), )?type=(?P<kind>\w+)\): "
         r"(?:queue_duration=(?P<queue>-?[\d.]+)ms, forward_duration=(?P<forward>-?[\d.]+)ms, "
         r"\w+_time=(?P<entry>[\d.]+)|Unknown Time Stats)",
-        renderer.time_stats,
+        wordings.time_stats,
     ),
     "access": (
         r'INFO:     (?P<peer>\S+) - "(?P<method>[A-Z]+) (?P<path>\S+) HTTP/1\.1" (?P<status>\d{3}) .*',
-        renderer.access,
+        wordings.access,
     ),
 }  # fmt: skip
 TEXTS = {"rid", "usage", "throughput", "kind", "queue", "forward", "entry", "graph", "peer", "method", "path"}
@@ -225,7 +226,7 @@ def test_other_lines_have_the_words_that_were_recorded(release: str) -> None:
     server.draining("r-3")
     server.sigterm()
     server.sigquit()
-    server.lines += [f"[x] {line}" for line in renderer.retraction(release).split("\n")]
+    server.lines += [f"[x] {line}" for line in wordings.retraction(release).split("\n")]
     for begins in ("Invalid request: session id", "[http_server] Error: Invalid request: session id",
                    "[http_server] Error: Request is disconnected", "Gracefully exiting", "SIGTERM received",
                    "SIGQUIT received", "Received sigquit", "KV cache pool is full", "The server is fired"):  # fmt: skip
@@ -266,14 +267,14 @@ def test_the_prefix_of_many_ranks(release: str, line: str) -> None:
 
 
 def test_a_long_text_is_cut_in_the_middle_between_two_quoted_strings() -> None:
-    assert renderer.value("a" * 6, "0.5.23", 4) == "'aa' ... 'aa'"
-    assert renderer.value([1, 2, 3, 4, 5], "0.5.23", 4) == "[1, 2] ... [4, 5]"
-    assert renderer.json_value("abcdef", 4) == "ab...ef"
-    assert renderer.json_value([1, 2, 3, 4, 5], 4) == [1, 2, "...", 4, 5]
+    assert wordings.value("a" * 6, "0.5.23", 4) == "'aa' ... 'aa'"
+    assert wordings.value([1, 2, 3, 4, 5], "0.5.23", 4) == "[1, 2] ... [4, 5]"
+    assert wordings.json_value("abcdef", 4) == "ab...ef"
+    assert wordings.json_value([1, 2, 3, 4, 5], 4) == [1, 2, "...", 4, 5]
 
 
 def test_the_oldest_request_log_neither_quotes_nor_escapes() -> None:
-    assert renderer.value({"a": 'b"c\n'}, "0.4.1") == '{a: "b"c\n"}'
+    assert wordings.value({"a": 'b"c\n'}, "0.4.1") == '{a: "b"c\n"}'
 
 
 def test_every_release_has_its_fields() -> None:

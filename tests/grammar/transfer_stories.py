@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import renderer
+import wordings
 from renderer import Server
 from stories import LIKELY, UNDECIDED, Ending, another, story
 
@@ -10,7 +10,7 @@ from stories import LIKELY, UNDECIDED, Ending, another, story
 # --- disaggregation: the prefill side ---------------------------------------------------------------------------------
 def transfer(s: Server, what: str, reason: str | None, rid: str = "r-1", room: int = 77) -> None:
     """A failure of the disaggregated code: every rank's line, then the `Finish`."""
-    text = renderer.transfer_error(s.release, what, rid, room, reason)
+    text = wordings.transfer_error(s.release, what, rid, room, reason)
     s.every_rank(text)
     s.failed(rid, text, 500, tokens=0)
 
@@ -154,9 +154,9 @@ def one_rank_knows_why(s: Server) -> Ending:
     """Of two ranks only one has the reason; the `Finish` is that of the rank which repeats."""
     s.receive("r-1", bootstrap_room=77)
     s.wait(300)
-    s.scheduler(renderer.transfer_error(s.release, "Prefill bootstrap", "r-1", 77,
+    s.scheduler(wordings.transfer_error(s.release, "Prefill bootstrap", "r-1", 77,
                 "Request 77 timed out after 300.1s in KVPoll.Bootstrapping", rank=1), tp=1)  # fmt: skip
-    text = renderer.transfer_error(s.release, "Prefill bootstrap", "r-1", 77,
+    text = wordings.transfer_error(s.release, "Prefill bootstrap", "r-1", 77,
                                    "Failed due to an unknown reason from another rank")  # fmt: skip
     s.scheduler(text)
     s.failed("r-1", text, 500, tokens=0)
@@ -186,7 +186,7 @@ def its_client_left_during_the_transfer(s: Server) -> Ending:
     s.receive("r-1", bootstrap_room=77)
     s.wait(5)
     s.disconnected("r-1")
-    s.every_rank(renderer.transfer_error(s.release, "Decode transfer", "r-1", 77, "Aborted by AbortReq."))
+    s.every_rank(wordings.transfer_error(s.release, "Decode transfer", "r-1", 77, "Aborted by AbortReq."))
     return Ending()
 
 
