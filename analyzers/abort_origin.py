@@ -310,11 +310,7 @@ def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: S
             finding.ruled_out.append(Cause("pause-abort", "other requests in flight lived on", _proof(lives_on)))
         else:
             finding.candidates.append(("abort-all", WOULD_DECIDE["abort-all"]))
-        if attempt.received is None and attempt.session_id is not None:
-            names = ("session-replaced", "session-branch-cleared")
-            finding.candidates += [
-                (name, "the log before: which turns of its session came with replace") for name in names
-            ]
+        finding.candidates += _by_session(attempt)
         return finding
     if not lives_on and not alone:
         finding = Finding(
@@ -325,6 +321,7 @@ def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: S
             lines,
         )
         finding.candidates.append(("explicit-abort", WOULD_DECIDE["explicit-abort"]))
+        finding.candidates += _by_session(attempt)
         return finding
     return undecided(
         f"{len(members)} requests ended together after {_calls(calls)} of /abort_request, and "
@@ -332,6 +329,14 @@ def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: S
         [(c, WOULD_DECIDE[c]) for c in ("explicit-abort", "abort-prefix-collision", "abort-all")],
         lines,
     )
+
+
+def _by_session(attempt: Attempt) -> list[tuple[str, str]]:
+    """What its session may have done to a turn whose beginning the logs lack, and with it that of others."""
+    if attempt.received is not None or attempt.session_id is None:
+        return []
+    names = ("session-replaced", "session-branch-cleared")
+    return [(name, "the log before: which turns of its session came with replace") for name in names]
 
 
 def _others(others: Sequence[Attempt]) -> str:

@@ -83,7 +83,7 @@ def ended(scene: Scene, attempt: Attempt) -> Finding | None:
     if entry.message_id not in PLAIN_ABORTS:
         return None
     names = [("client-disconnect", "the client's log"), ("explicit-abort", "the access log")]
-    written = entry.detail.get("written") or 0.0
+    written = min(entry.detail.get("written") or 0.0, _logged_until(scene) or 0.0)
     settled = entry.at is not None and written - entry.at >= _SETTLED
     if attempt.received is None or not settled or scene.hides_finishes or scene.several_workers:
         return undecided("Aborted, as a dump shows; no Finish says whether its client was told.", names, [entry])
@@ -106,10 +106,20 @@ def ended(scene: Scene, attempt: Attempt) -> Finding | None:
 def _delivered(scene: Scene, attempt: Attempt, entry: Fact, begin: list[Fact]) -> Finding:
     """It ran to its end. Where the request log is on and shows no `Finish`, its client had gone before that."""
     said = f"It ran to its end ({entry.finish_type}), as a dump shows"
-    if attempt.received is None or scene.hides_finishes or not attempt.stream:
+    logged = _logged_until(scene)
+    settled = entry.at is not None and logged is not None and logged - entry.at >= _SETTLED
+    if not settled or attempt.received is None or scene.hides_finishes or not attempt.stream:
         return Finding("finished", "likely", f"{said}.", [*begin, entry], stage="finished", status="finished")
     text = f"{said}, but no Finish was written: its client had gone."
     return Finding("finished-undelivered", "likely", text, [*begin, entry], stage="finished", status="finished")
+
+
+@per_scene
+def _logged_until(scene: Scene) -> float | None:
+    """The time of the last line of a log, dumps left out, UTC epoch seconds; a `Finish` after it would not show."""
+    dumps = (Event.REQUEST_DUMPED, Event.SERVER_DUMPED)
+    times = (f.at for f in scene.life.told if f.at is not None and f.event not in dumps)
+    return max(times, default=None)
 
 
 def open_without_death(attempt: Attempt) -> Finding | None:

@@ -155,6 +155,8 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
             finding.candidates.append(("finished", _FILTER))
         elif _switched(scene, attempt):
             finding.candidates.append(("finished", _SWITCH))
+    if end.cause == "scheduler-crash" and not scene.life.of(Event.PROCESS_SIGQUIT, Event.PROCESS_EXITED):
+        finding.candidates.append(("finished", "the lines that follow: what it had made by then may still be written"))
     if end.cause == "server-shutdown" and not any(f.event is Event.PROCESS_EXITED for f in end.evidence):
         finding.candidates.append(("finished", "the lines that follow: while a server drains, requests go on"))
     finding.candidates += end.candidates
@@ -212,6 +214,9 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
         return _in_flight(scene, attempt)
     lines = [*mentions.begin(attempt), *([gone] if gone is not None else [])]
     proof = _proof(gone)
+    if gone is not None and _begins_later(scene, attempt, gone):
+        text = f"It left the engine, if it was there ({proof}); the log of the server begins after it came."
+        return undecided(text, [(name, "the server's log from before") for name in _EARLY], lines)
     hidden = scene.hides_finishes or _only_slow(scene) or _switched(scene, attempt)
     if attempt.stream and not hidden:
         finding = Finding(
@@ -261,6 +266,26 @@ _FEW = 3  # streams: fewer may have left early by chance
 def _switched(scene: Scene, attempt: Attempt) -> bool:
     """Whether the request log was changed after it came (`/configure_logging`, 0.4.2 on)."""
     return any(scene.places[id(fact)] > attempt.order for fact in scene.life.of(Event.LOGGING_CONFIGURED)[-1:])
+
+
+_EARLY = ("client-disconnect", "finished", "invalid-request", "input-too-long")
+"""What may have ended a stream of whose time before any batch nothing is known."""
+
+
+def _begins_later(scene: Scene, attempt: Attempt, gone: Fact) -> bool:
+    """Whether the log that shows it gone begins only after it came, as another log tells: errors would not show."""
+    first = _first_lines(scene).get(gone.process)
+    return first is not None and attempt.received_at is not None and first > attempt.received_at + _MARGIN
+
+
+@per_scene
+def _first_lines(scene: Scene) -> dict[str, float]:
+    """When each log of a life begins, UTC epoch seconds."""
+    found: dict[str, float] = {}
+    for fact in scene.life.told:
+        if fact.at is not None:
+            found.setdefault(fact.process, fact.at - (fact.at_error or 0.0))
+    return found
 
 
 def _proof(gone: Fact | None) -> str:

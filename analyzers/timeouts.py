@@ -71,6 +71,9 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     if scene.release.may_be("0.5.20") and (hidden or not confirmed) and not (told is not None and told.exceeded):
         own.confidence = "likely"
         own.candidates.append(("timeout-prefix-collision", _decides(told, verb, "SGLANG_REQ_…_TIMEOUT of the server")))
+    elif not roots and scene.release.may_be("0.5.20") and _at_the_beginning(scene, attempt):
+        own.confidence = "likely"
+        own.candidates.append(("timeout-prefix-collision", "the lines before: who else ended in the same second"))
     if roots and not (told is not None and told.exceeded):
         own.confidence = "likely"
         note = _decides(told, verb, "its time is as long as that of the rid that is its prefix")
@@ -128,6 +131,13 @@ def _decides(told: _Told | None, verb: str, otherwise: str) -> str:
     return (
         f"when the scheduler took it up: its {told.mine:.1f} s are too close to the limit of {told.limit:g} s to tell"
     )
+
+
+def _at_the_beginning(scene: Scene, attempt: Attempt) -> bool:
+    """Whether it ended just where the log begins, and a server had been up before that."""
+    begin, ended = scene.life.begin, attempt.ended_at
+    started = scene.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY)
+    return begin is not None and ended is not None and ended - begin <= _STROKE and not started
 
 
 def _open_prefix(scene: Scene, attempt: Attempt) -> bool:
