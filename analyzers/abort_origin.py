@@ -249,17 +249,8 @@ def _fresh(scene: Scene, calls: Sequence[Call], members: Sequence[Attempt]) -> l
 
 def _prefix_left(scene: Scene, attempt: Attempt) -> Finding | None:
     """The client of a rid that is its prefix left in the same stroke: its abort hits both (0.4.4 to 0.5.23)."""
-    ended = attempt.ended_at
-    if ended is None or scene.release.within("0.3.6", "0.4.3"):
-        return None
-    others = (a for length in range(1, len(attempt.rid)) for a in scene.by_rid.get(attempt.rid[:length], ()))
-    left = [
-        (root, fact)
-        for root in others
-        for fact in root.of(Event.CLIENT_DISCONNECTED)[:1]
-        if fact.at is not None and abs(fact.at - ended) <= _TOGETHER
-    ]
-    if not left:
+    left = _left(scene, attempt)
+    if not left or _fresh(scene, _aborts_near(scene, crowd(scene, attempt)), crowd(scene, attempt)):
         return None
     root, gone = left[0]
     text = (
@@ -271,6 +262,19 @@ def _prefix_left(scene: Scene, attempt: Attempt) -> Finding | None:
     return finding
 
 
+def _left(scene: Scene, attempt: Attempt) -> list[tuple[Attempt, Fact]]:
+    """The requests whose rid is its prefix and whose clients were found gone just before it ended, with that line."""
+    ended = attempt.ended_at
+    if ended is None or scene.release.within("0.3.6", "0.4.3"):
+        return []
+    return [
+        (root, fact)
+        for root in scene.prefixes(attempt.rid)
+        for fact in root.of(Event.CLIENT_DISCONNECTED)[:1]
+        if fact.at is not None and -_CALL_AFTER < ended - fact.at <= _TOGETHER
+    ]
+
+
 def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     """`/abort_request` near the end: for this rid, for a rid that is its prefix, or for all."""
     members = crowd(scene, attempt)
@@ -280,6 +284,8 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     calls = _fresh(scene, calls, members) or calls[-1:]
     assert attempt.finish is not None
     finding = _called(scene, attempt, members, calls)
+    if finding is not None and finding.cause != "abort-prefix-collision" and _left(scene, attempt):
+        finding.candidates.append(("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"]))
     engine = _engine(scene, attempt, members)
     if finding is not None and engine is not None and engine[0] not in dict(finding.candidates):
         finding.candidates.append((engine[0], WOULD_DECIDE[engine[0]]))

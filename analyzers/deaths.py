@@ -166,6 +166,9 @@ def _exited(scene: Scene, order: int, fact: Fact, term: tuple[int, Fact] | None)
     signal = _SIGNALS.get(code if isinstance(code, int) else 0)
     text = f"{name} ended by {signal}" if signal else f"{name} exited with code {code}"
     found = Death("process-killed", order, text, [fact])
+    if term is not None and term[0] < order and code in _FAULTS:
+        found.evidence.append(term[1])
+        found.candidates.append(("server-shutdown", "the core dump: processes may fail while they are torn down"))
     if code in _KILLS and scene.life.killed:
         found.chain.append(Cause("process-killed", killed.summary(scene.life), scene.life.killed))
     return found

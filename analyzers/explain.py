@@ -6,12 +6,21 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sglang_lifecycle.analyzers import faults, outcomes, replaying, rid_validity, session_params, silence, time_stats
+from sglang_lifecycle.analyzers import (
+    faults,
+    legs,
+    outcomes,
+    replaying,
+    rid_validity,
+    session_params,
+    silence,
+    time_stats,
+)
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
 from sglang_lifecycle.analyzers.finding import Cause, Finding
 from sglang_lifecycle.analyzers.incident import Incident, Scene
-from sglang_lifecycle.analyzers.skew import skew
+from sglang_lifecycle.analyzers.legs import Judged
 from sglang_lifecycle.analyzers.verdict import Attempt as AttemptSummary
 from sglang_lifecycle.analyzers.verdict import (
     Candidate,
@@ -72,9 +81,6 @@ def _explained(incident: Incident, rid: str, since: float | None, until: float |
     return verdict
 
 
-Judged = tuple[Scene, Attempt, Finding]
-
-
 def decide(
     incident: Incident, rid: str, since: float | None = None, until: float | None = None
 ) -> tuple[Judged, list[Judged]] | None:
@@ -85,54 +91,10 @@ def decide(
     peers = list(incident.peers(rid))
     if not peers:
         return None
-    peers = _in_time([p for p in peers if _overlaps(*p, since, until)] or peers)
+    peers = legs.in_time([p for p in peers if _overlaps(*p, since, until)] or peers)
     judged = [(scene, attempt, judge(scene, attempt)) for scene, attempt in peers]
     interrupted = [j for j in judged if j[2].status == "interrupted"]
-    return _first_leg(interrupted) if interrupted else _last_leg(judged), judged
-
-
-def _in_time(peers: list[tuple[Scene, Attempt]]) -> list[tuple[Scene, Attempt]]:
-    """The attempts of a rid in the order of time, whichever log was named first."""
-    timed = [(a.received_at or a.ended_at, scene.life.server, (scene, a)) for scene, a in peers]
-    if any(at is None for at, _, _ in timed) or len({id(scene) for scene, _ in peers}) < 2:
-        return peers
-    return [peer for _, _, peer in sorted(timed, key=lambda each: (each[0] or 0.0, each[1]))]
-
-
-def _first_leg(interrupted: Sequence[Judged]) -> Judged:
-    """The newest interruption; of one on a prefill and on a decode server, the side that ended first."""
-    newest = interrupted[-1]
-    legs = [each for each in interrupted if each is newest or _two_sides(each, newest)]
-    ends = [(ended, leg[0].life.server, leg) for leg in legs if (ended := _ended(newest[0], leg)) is not None]
-    return min(ends, key=lambda each: each[:2])[2] if len(ends) == len(legs) else newest
-
-
-def _last_leg(judged: Sequence[Judged]) -> Judged:
-    """The newest attempt; of one on a prefill and on a decode server, the side that goes on."""
-    newest = judged[-1]
-    return next((each for each in judged if each[2].status == "in-flight" and _two_sides(each, newest)), newest)
-
-
-def _two_sides(one: Judged, other: Judged) -> bool:
-    """Whether two attempts of a rid are one request on a prefill and on a decode server: they meet in one room."""
-    rooms = [_room(attempt) for _, attempt, _ in (one, other)]
-    if None in rooms:
-        modes = {scene.life.args.get("disaggregation_mode") for scene, _, _ in (one, other)}
-        return modes == {"prefill", "decode"}
-    return rooms[0] == rooms[1] and one[0].life.server != other[0].life.server
-
-
-def _room(attempt: Attempt) -> int | None:
-    """The bootstrap room in which its two sides meet."""
-    records = (attempt.received, attempt.finish)
-    return next((record.room for record in records if record is not None and record.room is not None), None)
-
-
-def _ended(first: Scene, judged: Judged) -> float | None:
-    """When one was cut, by the clock of another scene, UTC epoch seconds."""
-    scene, attempt, finding = judged
-    at = attempt.ended_at or _last_seen(finding, attempt)
-    return at - skew(first, scene).seconds if at is not None else None
+    return legs.first(interrupted) if interrupted else legs.last(judged), judged
 
 
 def plain(incident: Incident, rid: str) -> Attempt | None:
@@ -265,7 +227,7 @@ def times(scene: Scene, attempt: Attempt, finding: Finding) -> Times:
     waited, ran = time_stats.durations(scene, attempt)
     return Times(
         received=timestamp(attempt.received_at),
-        ended=timestamp(attempt.ended_at or _last_seen(finding, attempt)),
+        ended=timestamp(attempt.ended_at or legs.last_seen(finding, attempt)),
         waited_s=_rounded(waited),
         ran_s=_rounded(ran),
         prompt_tokens=attempt.finish.prompt_tokens if attempt.finish is not None else None,
@@ -275,14 +237,6 @@ def times(scene: Scene, attempt: Attempt, finding: Finding) -> Times:
 
 def _rounded(seconds: float | None) -> float | None:
     return round(seconds, 3) if seconds is not None else None
-
-
-def _last_seen(finding: Finding, attempt: Attempt) -> float | None:
-    """The time of the line that shows its end, where there is one besides its `Receive`."""
-    if finding.status == "in-flight":
-        return None
-    times = [f.at for f in finding.evidence if f is not attempt.received and f.at is not None]
-    return times[-1] if times else None
 
 
 def _known_faults(scene: Scene, finding: Finding) -> list[KnownFault]:
@@ -377,7 +331,7 @@ def _summary(scene: Scene, attempt: Attempt, finding: Finding) -> AttemptSummary
         cause=finding.cause,
         confidence=finding.confidence,
         received=timestamp(attempt.received_at),
-        ended=timestamp(attempt.ended_at or _last_seen(finding, attempt)),
+        ended=timestamp(attempt.ended_at or legs.last_seen(finding, attempt)),
         life=scene.life.number,
     )
 

@@ -102,8 +102,7 @@ def unanswered(scene: Scene, attempt: Attempt, until: int) -> list[tuple[str, st
     calls = scene.call_orders.get("abort", [])
     if bisect.bisect_left(calls, until) > bisect.bisect_right(calls, attempt.order):
         found.append(("explicit-abort", _HUNG))
-    prefixes = (scene.by_rid.get(attempt.rid[:length], ()) for length in range(1, len(attempt.rid)))
-    gone = (fact for others in prefixes for other in others for fact in other.of(Event.CLIENT_DISCONNECTED))
+    gone = (fact for other in scene.prefixes(attempt.rid) for fact in other.of(Event.CLIENT_DISCONNECTED))
     if any(attempt.order < scene.places[id(fact)] < until for fact in gone):
         found.append(("abort-prefix-collision", _HUNG))
     return found

@@ -129,7 +129,7 @@ def _delivered(attempt: Attempt, finish: Fact) -> Finding:
     if finish.retractions:
         finding.effects.append("retracted")
     gone = attempt.of(Event.CLIENT_DISCONNECTED)
-    if gone and (None in (gone[0].at, finish.at) or _within(gone[0], finish, _NOTICED)):
+    if gone and not _long_after(gone[0], finish):
         finding.cause, finding.status = "finished-undelivered", "finished"
         finding.evidence.append(gone[0])
     elif gone:
@@ -138,7 +138,12 @@ def _delivered(attempt: Attempt, finish: Fact) -> Finding:
     return finding
 
 
-_NOTICED = 6.0  # seconds around a `Finish` within which a poll may notice that its client has gone
+def _long_after(gone: Fact, finish: Fact) -> bool:
+    """Whether a client was found gone when the poll had long seen the end."""
+    return gone.at is not None and finish.at is not None and gone.at > finish.at + _NOTICED
+
+
+_NOTICED = 6.0  # seconds after a `Finish` within which a poll (4 s by default) may still find its client gone
 
 
 _ENDS = ("finished", "explicit-abort", "waiting-timeout", "running-timeout")

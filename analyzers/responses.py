@@ -16,7 +16,10 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.lives import Life
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
-_GENERATION = re.compile(r"/(?:generate|v1/(?:chat/)?completions|v1/messages|v1/responses|encode|v1/embeddings)\b")
+_GENERATION = re.compile(
+    r"/(?:generate|v1/(?:chat/)?completions|v1/messages|v1/responses|encode|v1/embeddings|v1/score|v1/rerank|classify"
+    r"|v1/classify|v1/audio/transcriptions|invocations|vertex_generate|api/chat|api/generate)\b"
+)
 _BEFORE_RECEIVE = re.compile(
     r"Either text, input_ids|At least one of text|[Tt]ext and input_ids|input_ids cannot be empty"
     r"|The (?:specified )?rids? |session_id and session_params|Session params must be|Duplicate request ID"
@@ -115,6 +118,7 @@ class _Matcher:
         )  # received streams, response line still to come
         self.refused: deque[tuple[int, Attempt | None]] = deque(maxlen=16)  # error seen, response line still to come
         self.open: dict[int, Attempt] = {}  # received and not finished, by identity
+        self.sampled = False  # whether one of them asked for several samples, each of which counts
         self.inside = -1  # whoever came before this place had reached the scheduler by now
         self.failed: tuple[int, Attempt, Fact] | None = None  # the newest exception, and whom it was laid to
         self.elsewhere = -_ECHO_WINDOW  # where another route last answered with 500
@@ -153,6 +157,7 @@ class _Matcher:
         if attempt is None:
             return
         self.open[id(attempt)] = attempt
+        self.sampled = self.sampled or (fact.detail.get("n") or 1) > 1
         if attempt.finish is None and (fact.detail.get("n") or 1) == 1:
             self.silent.append(attempt)
             del self.silent[:-256]
@@ -162,7 +167,7 @@ class _Matcher:
     def _batch(self, order: int, fact: Fact) -> None:
         """Where a batch line counts as many as are open, all of them have reached the scheduler."""
         counted = (fact.running, fact.queued, fact.detail.get("new_seq", 0))
-        if None not in counted and sum(counted) >= len(self.open):
+        if not self.sampled and None not in counted and sum(counted) >= len(self.open):
             self.inside = order
 
     def _newest_silent(self, fact: Fact, early: bool = True) -> Attempt | None:

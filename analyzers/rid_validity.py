@@ -71,7 +71,7 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     if opened is not None and newest is not None and places[id(newest)] < places[id(opened)]:
         newest = None
     over = _over(scene, session, places[id(reaped)], Event.SESSION_CLOSED) if reaped is not None else None
-    if over is not None and reaped is not None and not _same_close(reaped, over):
+    if over is not None and reaped is not None and over.rank == reaped.rank and not _same_close(reaped, over):
         return _closed(scene, f"Session {session!r} had been closed, and what is closed can't expire.", over, said)
     if reaped is not None and newest is not None and _same_close(reaped, newest):
         finding = Finding(

@@ -72,6 +72,10 @@ class Scene:
         """The attempts of each rid, in the order in which they began."""
         return group(self.attempts, lambda a: a.rid)
 
+    def prefixes(self, rid: str) -> list[Attempt]:
+        """The attempts whose rid is a beginning of another, the shortest first."""
+        return [a for length in range(1, len(rid)) for a in self.by_rid.get(rid[:length], ())]
+
     @cached_property
     def sees_access(self) -> bool:
         """Whether access lines are written at all."""

@@ -6,17 +6,15 @@ first, then the death of the server, then what the batch lines say of who was st
 
 from __future__ import annotations
 
-import bisect
-import re
-
 from sglang_lifecycle.analyzers import deaths, dumped, mentions
+from sglang_lifecycle.analyzers.accounting import MARGIN, gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
+from sglang_lifecycle.analyzers.hidden import FILTER, hidden, switched
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _SCHEDULED_WITHIN = 10.0  # seconds within which an idle scheduler forms a batch of what it gets
-_MARGIN = 0.6  # seconds by which log lines may lead or trail what the engine's counters say
 
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
@@ -29,102 +27,15 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     return (_died(scene, attempt) if gone is None else None) or _silent(scene, attempt, gone)
 
 
-def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
-    """The first batch line that has no room for it: what ran and waited then is accounted for by other requests.
-
-    The line that follows its arrival may be the batch that took it in, so the one after that is the first that counts.
-    No line has a say where it may stand in a place that none counts: in another scheduler, the grammar queue or the
-    API server, which loads media and holds back what comes during a pause (managers/scheduler.py, 0.3.6 to 0.5.23).
-    """
-    if attempt.received is None or _several_schedulers(scene) or apart(attempt) or _held(scene, attempt):
-        return None
-    index = bisect.bisect_right(scene.batch_orders, attempt.order) + 1
-    if index >= len(scene.batch_orders):
-        return None
-    return _first_accounted(scene, index)
-
-
-def _first_accounted(scene: Scene, index: int) -> Fact | None:
-    """The first batch line, from a place among them on, whose requests are all known to finish later."""
-    known: dict[int, Fact | None] = scene.memo.setdefault(_first_accounted, {})
-    found, at = None, index
-    while at < len(scene.batches):
-        if at in known:
-            found = known[at]
-            break
-        if _all_finish(scene, *scene.batches[at]):
-            found = known[at] = scene.batches[at][1]
-            break
-        at += 1
-    known.update(dict.fromkeys(range(index, at), found))  # many requests without an end ask for what comes next
-    return found
-
-
-def _all_finish(scene: Scene, order: int, fact: Fact) -> bool:
-    """Whether the requests of a batch line are all known to finish later.
-
-    Of a batch that takes somebody in this can't be told: who came last may still be on the way, and a chunk of a long
-    prompt counts as somebody new.
-    """
-    if fact.running is None or fact.queued is None or fact.at is None or fact.detail.get("new_seq"):
-        return False
-    began, ended = _apart(scene)
-    seen = fact.running + fact.queued + (fact.detail.get("elsewhere") or 0)
-    seen += bisect.bisect_left(began, order) - bisect.bisect_right(ended, order)  # they fill none of its places
-    return scene.outlived(order, fact.at + _MARGIN, seen)
-
-
-@per_scene
-def _several_schedulers(scene: Scene) -> bool:
-    """Whether a batch line counts the requests of one scheduler of several: of one DP rank, or one stage of PP."""
-    sizes = (scene.life.args.get(name) for name in ("dp_size", "pp_size"))
-    if any(isinstance(size, int) and size > 1 for size in sizes):
-        return True
-    ranks = {fact.rank for _, fact in scene.batches if fact.rank is not None}
-    return len({_SCHEDULER.sub("", rank) for rank in ranks}) > 1
-
-
-_SCHEDULER = re.compile(r" ?\b(?:TP|EP|CP|ATTN_CP|MOE_DP)-?\d+")
-"""Ranks that work on the same batches."""
-
-
-def apart(attempt: Attempt) -> bool:
-    """Whether it may have stood where no batch line counts it: while its grammar compiled, while its media loaded."""
-    for record in (attempt.received, attempt.finish):
-        if record is not None and (record.detail.get("grammar") or record.detail.get("media")):
-            return True
-    return False
-
-
-@per_scene
-def _apart(scene: Scene) -> tuple[list[int], list[int]]:
-    """The places at which attempts began and ended that may have stood apart; each in order."""
-    found = [a for a in scene.attempts if a.received is not None and a.finish_order is not None and apart(a)]
-    return sorted(a.order for a in found), sorted(a.finish_order or 0 for a in found)
-
-
-def _held(scene: Scene, attempt: Attempt) -> bool:
-    """Whether it came while the engine was paused or its weights were updated, as far as calls and lines tell."""
-    updates = [scene.places[id(fact)] for fact in scene.life.of(Event.WEIGHTS_UPDATE)]
-    orders = scene.call_orders
-    spans = ((orders.get("pause", []), orders.get("continue", [])), (updates, orders.get("weights", [])))
-    return any(_before(begun, attempt.order) > _before(over, attempt.order) for begun, over in spans)
-
-
-def _before(orders: list[int], order: int) -> int:
-    """The last of some places before another; -1 where there is none."""
-    at = bisect.bisect_left(orders, order)
-    return orders[at - 1] if at else -1
-
-
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     """The server died while it was in flight."""
-    end = deaths.death(scene) or deaths.replaced(scene)
+    death = deaths.death(scene)
+    end = death or deaths.replaced(scene)
     entry = dumped.unfinished(attempt)
     after = end is not None and end.order < attempt.order
     if end is None or (after and (end.cause not in _FINAL or _went_on(scene))):
         return dumped.open_without_death(attempt)
-    if entry is None and _never_scheduled(scene, attempt, end):
+    if entry is None and death is not None and _never_scheduled(scene, attempt, death):
         text = "Received by an idle server and never scheduled, long before the server died; no line says why."
         causes = ("client-disconnect", "input-too-long", end.cause)
         return undecided(
@@ -151,10 +62,8 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     )  # fmt: skip
     if finding.confidence == "likely":
         finding.candidates.append(("client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"))
-        if scene.hides_finishes or _only_slow(scene):
-            finding.candidates.append(("finished", _FILTER))
-        elif _switched(scene, attempt):
-            finding.candidates.append(("finished", _SWITCH))
+        if (decides := hidden(scene, attempt)) is not None:
+            finding.candidates.append(("finished", decides))
     if end.cause == "scheduler-crash" and not scene.life.of(Event.PROCESS_SIGQUIT, Event.PROCESS_EXITED):
         finding.candidates.append(("finished", "the lines that follow: what it had made by then may still be written"))
     if end.cause == "server-shutdown" and not any(f.event is Event.PROCESS_EXITED for f in end.evidence):
@@ -214,11 +123,10 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
         return _in_flight(scene, attempt)
     lines = [*mentions.begin(attempt), *([gone] if gone is not None else [])]
     proof = _proof(gone)
-    if gone is not None and _begins_later(scene, attempt, gone):
+    if gone is not None and gone.event is not Event.SERVER_DUMPED and _begins_later(scene, attempt, gone):
         text = f"It left the engine, if it was there ({proof}); the log of the server begins after it came."
         return undecided(text, [(name, "the server's log from before") for name in _EARLY], lines)
-    hidden = scene.hides_finishes or _only_slow(scene) or _switched(scene, attempt)
-    if attempt.stream and not hidden:
+    if attempt.stream and hidden(scene, attempt, gone) is None:
         finding = Finding(
             "client-disconnect",
             "likely",
@@ -227,7 +135,7 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
             lines,
         )
         finding.stage = mentions.stage(scene, attempt) or "unknown"
-        finding.candidates.append(("finished", _FILTER))
+        finding.candidates.append(("finished", FILTER))
         finding.candidates += mentions.unanswered(scene, attempt, scene.places[id(gone)] if gone else scene.life.size)
         return finding
     names = ("finished", "client-disconnect") if _answered(scene, attempt) else ("client-disconnect", "finished")
@@ -240,34 +148,6 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
     )  # fmt: skip
 
 
-_FILTER = "SGLANG_LOG_REQUEST_EXCEEDED_MS: it hides the Finish of fast requests"
-_SWITCH = "whether its Finish was logged: the request log was changed after it came"
-
-
-@per_scene
-def _only_slow(scene: Scene) -> bool:
-    """Whether only slow requests seem to have a `Finish` (SGLANG_LOG_REQUEST_EXCEEDED_MS, 0.5.7 on).
-
-    More streams without one left the engine than requests with one ended, and none of these ended at once.
-    """
-    if not scene.release.may_be("0.5.7"):
-        return False
-    ended = [a.latency or 0.0 for a in scene.attempts if a.finish is not None and not a.synthetic]
-    silent = [a for a in scene.attempts if a.finish is None and a.stream and not a.facts and not a.errors]
-    if len(silent) < _FEW or len(silent) <= len(ended) or min(ended, default=_AT_ONCE) < _AT_ONCE:
-        return False
-    return sum(gone_by(scene, attempt) is not None for attempt in silent) > max(_FEW - 1, len(ended))
-
-
-_AT_ONCE = 0.2  # seconds: a filter that lets such a request through hides next to nothing
-_FEW = 3  # streams: fewer may have left early by chance
-
-
-def _switched(scene: Scene, attempt: Attempt) -> bool:
-    """Whether the request log was changed after it came (`/configure_logging`, 0.4.2 on)."""
-    return any(scene.places[id(fact)] > attempt.order for fact in scene.life.of(Event.LOGGING_CONFIGURED)[-1:])
-
-
 _EARLY = ("client-disconnect", "finished", "invalid-request", "input-too-long")
 """What may have ended a stream of whose time before any batch nothing is known."""
 
@@ -275,7 +155,7 @@ _EARLY = ("client-disconnect", "finished", "invalid-request", "input-too-long")
 def _begins_later(scene: Scene, attempt: Attempt, gone: Fact) -> bool:
     """Whether the log that shows it gone begins only after it came, as another log tells: errors would not show."""
     first = _first_lines(scene).get(gone.process)
-    return first is not None and attempt.received_at is not None and first > attempt.received_at + _MARGIN
+    return first is not None and attempt.received_at is not None and first > attempt.received_at + MARGIN
 
 
 @per_scene
@@ -319,6 +199,6 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
     )
     if attempt.stream or attempt.openai is not None:
         finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
-    if _switched(scene, attempt):
-        finding.candidates.append(("finished", _SWITCH))
+    if (decides := switched(scene, attempt)) is not None:
+        finding.candidates.append(("finished", decides))
     return finding

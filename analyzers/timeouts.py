@@ -143,11 +143,7 @@ def _at_the_beginning(scene: Scene, attempt: Attempt) -> bool:
 def _open_prefix(scene: Scene, attempt: Attempt) -> bool:
     """Whether a request whose rid is its prefix was in flight and has no `Finish`: its timeout may have gone unseen."""
     end = attempt.finish_order or 0
-    return any(
-        other.finish is None and other.order < end
-        for length in range(1, len(attempt.rid))
-        for other in scene.by_rid.get(attempt.rid[:length], ())
-    )
+    return any(other.finish is None and other.order < end for other in scene.prefixes(attempt.rid))
 
 
 def _limit_confirmed(scene: Scene, attempt: Attempt, message_id: str) -> bool:

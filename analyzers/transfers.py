@@ -62,14 +62,14 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         )
     elif reason == "lost":
         finding = Finding("pd-peer-lost", "proven", f"The other side was lost: {short}", [said])
-        finding.chain += _dead_peer(scene, said)
+        finding.chain += _dead_peer(scene, attempt, said)
     elif reason == "elsewhere":
         finding = undecided(
             "It failed on another rank, whose log holds the reason.",
             [(cause, "the other ranks' logs"), ("pd-peer-lost", "the other side's log")],
             [said],
         )
-    elif died := _dead_peer(scene, said, _patience(text)):
+    elif died := _dead_peer(scene, attempt, said, _patience(text)):
         finding = Finding("pd-peer-lost", "likely", f"The other side had died: {short}", [said], chain=died)
         finding.candidates.append((cause, "the other side's log: whether it had a part in this transfer"))
     elif reason == "dead":
@@ -87,24 +87,27 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     return finding
 
 
-def _dead_peer(scene: Scene, said: Fact, within: float | None = None) -> list[Cause]:
+def _dead_peer(scene: Scene, attempt: Attempt, said: Fact, within: float | None = None) -> list[Cause]:
     """The death of the other server, where its log is here: it took part in the transfer and died before the loss.
 
-    `within`: seconds from a death to what is said of it, at most.
+    `within`: seconds from a death to what is said of it, at most. Who died before the request came had no part in it,
+    unless its log knows the room; nor is one of several possible peers taken for the one.
     """
-    for other in _peers(scene, said):
+    peers, known = _peers(scene, said)
+    for other in peers if known or len({peer.life.server for peer in peers}) == 1 else []:
         end = deaths.death(other)
         if end is None or end.at is None or said.at is None:
             continue
         clocks = skew(scene, other)
-        later, slack = said.at - (end.at - clocks.seconds), _TICK + clocks.error
-        if -slack <= later <= (within or _NOTICED_WITHIN) + slack:
+        at, slack = end.at - clocks.seconds, _TICK + clocks.error
+        met = known or attempt.received_at is None or at >= attempt.received_at - slack
+        if met and -slack <= said.at - at <= (within or _NOTICED_WITHIN) + slack:
             return [Cause(end.cause, f"on the other server {end.summary}", end.evidence), *end.chain]
     return []
 
 
-def _peers(scene: Scene, said: Fact) -> list[Scene]:
-    """The lives of other servers that may be the other side of a transfer: of those that know its room only these."""
+def _peers(scene: Scene, said: Fact) -> tuple[list[Scene], bool]:
+    """The lives of other servers that may be the other side of a transfer, and whether their logs know its room."""
     mine = scene.life.args.get("disaggregation_mode")
     modes = [(other, other.life.args.get("disaggregation_mode")) for other in scene.others]
     possible = [
@@ -114,9 +117,9 @@ def _peers(scene: Scene, said: Fact) -> list[Scene]:
         and (mode in _MODES and mode != mine if mode is not None else bool(other.life.of(Event.PD_FAILED)))
     ]
     if said.room is None:
-        return possible
+        return possible, False
     known = [other for other in scene.others if other.life.server != scene.life.server and said.room in _rooms(other)]
-    return known or possible
+    return (known, True) if known else (possible, False)
 
 
 _MODES = ("prefill", "decode")
@@ -173,7 +176,7 @@ def _join(scene: Scene, said: Fact, finding: Finding) -> None:
             if fact.room != said.room:
                 continue
             if text.startswith("Aborted by"):
-                if finding.confidence == "proven" and _earlier(fact, said):
+                if finding.confidence == "proven" and _earlier(fact, said, skew(scene, other).seconds):
                     finding.doubt(f"the other side had been told to abort in room {said.room}")
                     finding.candidates += [(name, "the other side's access log, the router's") for name in _ABORTERS]
                 continue
@@ -185,5 +188,6 @@ def _join(scene: Scene, said: Fact, finding: Finding) -> None:
             return
 
 
-def _earlier(one: Fact, other: Fact) -> bool:
-    return one.at is not None and other.at is not None and one.at < other.at
+def _earlier(one: Fact, other: Fact, ahead: float) -> bool:
+    """Whether a fact of a server whose clock is so many seconds ahead comes before another."""
+    return one.at is not None and other.at is not None and one.at - ahead < other.at

@@ -162,7 +162,7 @@ def fold(evidence: Evidence) -> None:
     """
     kept: list[Fact] = []
     own = {fact.process for fact in evidence.facts if fact.event in _SCHEDULERS}
-    hosts = {process: requestlog.host(process) for process in {fact.process for fact in evidence.facts}}
+    hosts = {p: requestlog.host(p) if p not in own else None for p in {fact.process for fact in evidence.facts}}
     counts: dict[tuple[object, ...], dict[str, int]] = {}
     for fact in evidence.facts:
         if fact.event in _FOLDED:

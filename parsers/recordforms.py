@@ -322,14 +322,18 @@ def _fill_outputs(columns: Columns, texts: Sequence[bytes]) -> None:
 
 
 def _fill_media(fact: Fact, text: bytes) -> None:
-    media(fact, text not in _EMPTY)
+    media(fact, _holds(text))
 
 
 def _fill_medias(columns: Columns, texts: Sequence[bytes]) -> None:
     before = columns.details.get("media", [None] * len(texts))
     columns.details["media"] = [
-        one or (True if text not in _EMPTY else None) for one, text in zip(before, texts, strict=True)
+        one or (True if _holds(text) else None) for one, text in zip(before, texts, strict=True)
     ]
+
+
+def _holds(text: bytes) -> bool:
+    return text not in _EMPTY and requestlog.holds(text.decode("utf-8", "replace"))
 
 
 def _fill_rooms(columns: Columns, texts: Sequence[bytes]) -> None:

@@ -53,6 +53,14 @@ MEDIA = ("image_data", "video_data", "audio_data")
 EMPTY = frozenset({"''", '""', "[]", "None"})
 """What an output is that has nothing in it."""
 _templates = Templates(OBJ_FIELDS | META_NAMES | OUTPUTS)
+_NOTHING = re.compile(r"(?:None|\"\"|''|[\[\](){},\s])*+")
+
+
+def holds(media: str) -> bool:
+    """Whether there is something in a field of media, as it is printed: a batch without any has `[None, None]`."""
+    return _NOTHING.fullmatch(media) is None
+
+
 NAN = "NaN happened"
 """What `matched` says when the model produced NaN (0.4.10 on), unless a client chose it for a stop string."""
 GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
@@ -165,7 +173,7 @@ def _take(record: RequestRecord, name: str, text: str) -> None:
     elif name in PAYLOADS:
         record.obj[name] = payload(name, text)
     elif name in MEDIA:
-        record.obj[name] = text not in EMPTY
+        record.obj[name] = holds(text)
     elif name == "sampling_params":
         _note_sampling(record, sampling(text))
     elif name in OBJ_FIELDS:
@@ -275,7 +283,7 @@ def of_json(data: dict[str, Any]) -> RequestRecord | None:
         record.obj["input_ids"] = Size(len(ids)) if _WHOLE.issuperset(map(type, ids)) else None
     for name in MEDIA:
         if name in record.obj:
-            record.obj[name] = bool(record.obj[name])
+            record.obj[name] = holds(str(record.obj[name]))
     if "sampling_params" in record.obj:
         _note_sampling(record, _read_sampling(record.obj["sampling_params"]))
     if isinstance(data.get("headers"), dict):

@@ -107,11 +107,11 @@ class Strangers:
     def _take(self, text: str) -> bool:
         """Take in one text; its first line follows SGLang's own words."""
         first, *pieces = [piece.removesuffix("\r") for piece in text.split("\n")]
-        if len(first) >= _SHORTEST:
+        pieces = [piece for piece in pieces if len(piece) >= _SHORTEST]
+        if pieces and len(first) >= _SHORTEST:
             self._firsts[first] = None
             if len(self._firsts) > _FIRSTS:
                 self._firsts.popitem(last=False)
-        pieces = [piece for piece in pieces if len(piece) >= _SHORTEST]
         fresh = [piece for piece in pieces if piece not in self._lines]
         for piece in fresh:
             self._lines[piece] = None

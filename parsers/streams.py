@@ -16,7 +16,6 @@ from sglang_lifecycle.parsers.evidence import Fact, Source
 from sglang_lifecycle.parsers.inputs import File, Input
 from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Line, Whole
 from sglang_lifecycle.parsers.outside import Choose, Outside
-from sglang_lifecycle.parsers.prefix import Prefix
 from sglang_lifecycle.parsers.views import View
 
 _TICK = 1 << 22  # bytes between two calls of a progress function
@@ -113,6 +112,9 @@ class Log:
             self._lines, self._bytes = physical.lines, physical.bytes
             lines, offset = physical.lines, max(physical.bytes, offset + file.size)
             self._remark(part, physical.cut)
+        if self._held is not None:
+            self._reader(None, self._parts[-1]).feed(self._held)
+            self._held = None
 
     def stream(
         self, pool: Executor, take: Callable[[list[Fact]], None], report: Callable[[int], None] | None = None
@@ -265,11 +267,11 @@ class Log:
         source.bytes += physical.bytes - offset
 
     def _whole(self, part: _Part, lines: Iterable[Line | None]) -> Iterator[Line | None]:
-        """The lines of a file; what the one before ended with is joined to the first where that begins no record."""
+        """The lines of a file; what the one before broke off is joined to the first where that begins no record."""
         last = part.file is self._log.files[-1]
         for line in lines:
             whole, held, self._held = line, self._held, None
-            if held is not None and line is not None and Prefix().split(line.text) is None:
+            if held is not None and line is not None and views.broken_off(held.text) and not views.begins(line.text):
                 whole = held.followed_by(line)
             elif held is not None:
                 yield held

@@ -114,6 +114,20 @@ def _speaks(text: str) -> bool:
     return table().may_be_bare(text) and table().find(prefix.bare(text).message) is not None
 
 
+def begins(text: str) -> bool:
+    """Whether a record may begin with a line."""
+    return Prefix().split(text) is not None or table().may_be_bare(text)
+
+
+def broken_off(text: str) -> bool:
+    """Whether a line ends within a stamp or a request-log record: its rest is to come."""
+    head = Prefix().split(text)
+    if head is None:
+        return text.startswith("[")
+    record = requestlog.read(head.message) if head.message.startswith(requestlog.REQUEST_HEADS) else None
+    return record is not None and record.cut
+
+
 def _records(lines: Iterable[Line]) -> int:
     """How many lines are records of SGLang as a whole, less those that are cut."""
     prefix = Prefix()

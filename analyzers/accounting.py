@@ -1,0 +1,137 @@
+"""What batch lines say of who was still in the engine: who ran and waited then, and whether others account for it.
+
+A line counts the requests of one scheduler, and only those that run or wait there. Whoever may stand elsewhere, in
+another scheduler, the grammar queue or the API server, is never shown to have left by it (`managers/scheduler.py`,
+`managers/scheduler_metrics_mixin.py`, 0.3.6 to 0.5.23).
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Scene, per_scene
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+MARGIN = 0.6
+"""Seconds by which log lines may lead or trail what the engine's counters say."""
+
+_SCHEDULER = re.compile(r" ?\b(?:TP|EP|CP|ATTN_CP|MOE_DP)-?\d+")
+"""Ranks that work on the same batches."""
+
+
+def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
+    """The first batch line that has no room for it: what ran and waited then is accounted for by other requests.
+
+    The line that follows its arrival may be the batch that took it in, so the one after that is the first that counts.
+    """
+    if attempt.received is None or _several_schedulers(scene) or apart(attempt) or _held(scene, attempt):
+        return None
+    index = bisect.bisect_right(scene.batch_orders, attempt.order) + 1
+    if index >= len(scene.batch_orders):
+        return None
+    return _first_accounted(scene, index)
+
+
+def _first_accounted(scene: Scene, index: int) -> Fact | None:
+    """The first batch line, from a place among them on, whose requests are all known to finish later."""
+    known: dict[int, Fact | None] = scene.memo.setdefault(_first_accounted, {})
+    found, at = None, index
+    while at < len(scene.batches):
+        if at in known:
+            found = known[at]
+            break
+        if _all_finish(scene, *scene.batches[at]):
+            found = known[at] = scene.batches[at][1]
+            break
+        at += 1
+    known.update(dict.fromkeys(range(index, at), found))  # many requests without an end ask for what comes next
+    return found
+
+
+def _all_finish(scene: Scene, order: int, fact: Fact) -> bool:
+    """Whether the requests of a batch line are all known to finish later.
+
+    Of a batch that takes somebody in this can't be told: who came last may still be on the way, and a chunk of a long
+    prompt counts as somebody new.
+    """
+    if fact.running is None or fact.queued is None or fact.at is None or fact.detail.get("new_seq"):
+        return False
+    began, ended = _apart(scene)
+    seen = fact.running + fact.queued + (fact.detail.get("elsewhere") or 0)
+    seen += bisect.bisect_left(began, order) - bisect.bisect_right(ended, order)  # they fill none of its places
+    return scene.outlived(order, fact.at + MARGIN, seen)
+
+
+@per_scene
+def _several_schedulers(scene: Scene) -> bool:
+    """Whether a batch line counts the requests of one scheduler of several: of one DP rank, or one stage of PP."""
+    sizes = (scene.life.args.get(name) for name in ("dp_size", "pp_size"))
+    if any(isinstance(size, int) and size > 1 for size in sizes):
+        return True
+    ranks = {fact.rank for _, fact in scene.batches if fact.rank is not None}
+    return len({_SCHEDULER.sub("", rank) for rank in ranks}) > 1
+
+
+def apart(attempt: Attempt) -> bool:
+    """Whether it may have stood where no batch line counts it: while its grammar compiled, while its media loaded."""
+    for record in (attempt.received, attempt.finish):
+        if record is not None and (record.detail.get("grammar") or record.detail.get("media")):
+            return True
+    return False
+
+
+@per_scene
+def _apart(scene: Scene) -> tuple[list[int], list[int]]:
+    """The places from which on attempts that finish may have stood apart, and until which; each in order.
+
+    The first batch that takes somebody in after one came may have taken in that one.
+    """
+    found = [a for a in scene.attempts if a.received is not None and a.finish_order is not None and apart(a)]
+    taking = _taking(scene)
+    until = []
+    for attempt in found:
+        at = bisect.bisect_right(taking, attempt.order)
+        until.append(min(taking[at] if at < len(taking) else scene.life.size, attempt.finish_order or 0))
+    return sorted(a.order for a in found), sorted(until)
+
+
+@per_scene
+def _taking(scene: Scene) -> list[int]:
+    """The places of the batch lines that take somebody in, in order."""
+    return [order for order, fact in scene.batches if fact.detail.get("new_seq")]
+
+
+def _held(scene: Scene, attempt: Attempt) -> bool:
+    """Whether it may have come while the engine was paused (0.4.9 on) or while its weights were updated."""
+    return any(_before(begun, attempt.order) > _before(over, attempt.order) for begun, over in _holds(scene))
+
+
+@per_scene
+def _holds(scene: Scene) -> list[tuple[list[int], list[int]]]:
+    """Where the engine began to hold requests back, and where that was over: its answer, or a batch that takes some.
+
+    An update that no line ends is over when its answer would have come.
+    """
+    pauses = sorted(c.order for c in scene.calls if c.kind == "pause" and c.fact.detail.get("http_status") == 200)
+    begun = [(scene.places[id(fact)], fact.at) for fact in scene.life.of(Event.WEIGHTS_UPDATE)]
+    late = [_at(scene, at + ENGINE_CALL) for _, at in begun if at is not None]
+    orders, taking = scene.call_orders, _taking(scene)
+    return [
+        (pauses, sorted([*orders.get("continue", []), *taking])),
+        ([order for order, _ in begun], sorted([*orders.get("weights", []), *taking, *late])),
+    ]
+
+
+def _at(scene: Scene, at: float) -> int:
+    """The place of the first line of a time or later, UTC epoch seconds."""
+    return next(
+        (order for order, fact in scene.life.placed() if fact.at is not None and fact.at >= at), scene.life.size
+    )
+
+
+def _before(orders: list[int], order: int) -> int:
+    """The last of some places before another; -1 where there is none."""
+    at = bisect.bisect_left(orders, order)
+    return orders[at - 1] if at else -1

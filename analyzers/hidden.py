@@ -1,0 +1,53 @@
+"""Whether the request log may have hidden a `Finish`: by a filter, or because it was off when the request ended."""
+
+from __future__ import annotations
+
+import re
+
+from sglang_lifecycle.analyzers.accounting import gone_by
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+FILTER = "SGLANG_LOG_REQUEST_EXCEEDED_MS: it hides the Finish of fast requests"
+"""What would decide whether a `Finish` was filtered (0.5.7 on)."""
+
+_SWITCH = "whether its Finish was logged: the request log was switched off after it came"
+_OFF = re.compile(r"\blog_requests=False\b|['\"]log_requests['\"]: False\b")
+_AT_ONCE = 0.2  # seconds: a filter that lets such a request through hides next to nothing
+_FEW = 3  # streams: fewer may have left early by chance
+
+
+def hidden(scene: Scene, attempt: Attempt, until: Fact | None = None) -> str | None:
+    """What would decide whether its `Finish` was hidden, where that may be; `until`: a line that shows it gone."""
+    if scene.hides_finishes or _only_slow(scene):
+        return FILTER
+    return _SWITCH if switched(scene, attempt, until) else None
+
+
+@per_scene
+def _only_slow(scene: Scene) -> bool:
+    """Whether only slow requests seem to have a `Finish` (SGLANG_LOG_REQUEST_EXCEEDED_MS, 0.5.7 on).
+
+    More streams without one left the engine than requests with one ended, and none of these ended at once.
+    """
+    if not scene.release.may_be("0.5.7"):
+        return False
+    ended = [a.latency or 0.0 for a in scene.attempts if a.finish is not None and not a.synthetic]
+    silent = [a for a in scene.attempts if a.finish is None and a.stream and not a.facts and not a.errors]
+    if len(silent) < _FEW or len(silent) <= len(ended) or min(ended, default=_AT_ONCE) < _AT_ONCE:
+        return False
+    return sum(gone_by(scene, attempt) is not None for attempt in silent) > max(_FEW - 1, len(ended))
+
+
+def switched(scene: Scene, attempt: Attempt, until: Fact | None = None) -> str | None:
+    """What would decide, where the request log was switched off after it came (`/configure_logging`, 0.4.2 on)."""
+    end = scene.places[id(until)] if until is not None else scene.life.size
+    return _SWITCH if any(attempt.order < order < end for order in _switches(scene)) else None
+
+
+@per_scene
+def _switches(scene: Scene) -> list[int]:
+    """The places at which the request log was switched off."""
+    facts = scene.life.of(Event.LOGGING_CONFIGURED)
+    return [scene.places[id(fact)] for fact in facts if _OFF.search(str(fact.detail.get("error")))]
