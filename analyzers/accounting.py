@@ -26,9 +26,9 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
 
     The line that follows its arrival may be the batch that took it in, so the one after that is the first that counts.
     """
-    if attempt.received is None or _several_schedulers(scene) or apart(attempt) or _held(scene, attempt):
+    if attempt.received is None or _several_schedulers(scene) or apart(attempt) or held(scene, attempt):
         return None
-    index = bisect.bisect_right(scene.batch_orders, attempt.order) + 1
+    index = bisect.bisect_right(scene.batch_orders, attempt.order) + 1  # so there always is a line before it
     if index >= len(scene.batch_orders):
         return None
     return _first_accounted(scene, index)
@@ -42,7 +42,7 @@ def _first_accounted(scene: Scene, index: int) -> Fact | None:
         if at in known:
             found = known[at]
             break
-        if _all_finish(scene, *scene.batches[at]):
+        if _all_finish(scene, *scene.batches[at]) or _all_new(scene, at):
             found = known[at] = scene.batches[at][1]
             break
         at += 1
@@ -62,6 +62,38 @@ def _all_finish(scene: Scene, order: int, fact: Fact) -> bool:
     seen = fact.running + fact.queued + (fact.detail.get("elsewhere") or 0)
     seen += bisect.bisect_left(began, order) - bisect.bisect_right(ended, order)  # they fill none of its places
     return scene.outlived(order, fact.at + MARGIN, seen)
+
+
+def _all_new(scene: Scene, index: int) -> bool:
+    """Whether a batch line shows an engine that had been empty: nobody is in it but who came since the line before.
+
+    Neither may be a chunk's, the rest of which would count as somebody new.
+    """
+    (previous, before), (order, fact) = scene.batches[index - 1 : index + 1]
+    new = fact.detail.get("new_seq") or 0
+    if not new or fact.running != 0 or fact.queued != 0 or fact.detail.get("elsewhere") or before.queued != 0:
+        return False
+    chunk = _chunk(scene)
+    if max(each.detail.get("new_token") or 0 for each in (before, fact)) >= chunk:
+        return False
+    began, ended = _apart(scene)
+    apart_ = bisect.bisect_left(began, order) - bisect.bisect_right(ended, order)
+    came = bisect.bisect_left(_arrivals(scene), order) - bisect.bisect_right(_arrivals(scene), previous)
+    return apart_ == 0 and new <= came
+
+
+@per_scene
+def _arrivals(scene: Scene) -> list[int]:
+    """The places of the records that began an attempt."""
+    return sorted(a.order for a in scene.attempts if a.received is not None)
+
+
+@per_scene
+def _chunk(scene: Scene) -> int:
+    """Tokens of a prompt that are read at once at most; where the log does not tell, fewer than any default."""
+    told = [f.detail.get("chunked_prefill_size") for f in scene.life.of(Event.SERVER_CAPACITY)]
+    size = next((size for size in (*told, scene.life.args.get("chunked_prefill_size")) if isinstance(size, int)), 1024)
+    return size if size > 0 else 1 << 62  # -1: never in chunks
 
 
 @per_scene
@@ -103,7 +135,7 @@ def _taking(scene: Scene) -> list[int]:
     return [order for order, fact in scene.batches if fact.detail.get("new_seq")]
 
 
-def _held(scene: Scene, attempt: Attempt) -> bool:
+def held(scene: Scene, attempt: Attempt) -> bool:
     """Whether it may have come while the engine was paused (0.4.9 on) or while its weights were updated."""
     return any(_before(begun, attempt.order) > _before(over, attempt.order) for begun, over in _holds(scene))
 

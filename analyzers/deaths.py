@@ -13,14 +13,19 @@ from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
-_COMMUNICATION = re.compile(r"\b(?:NCCL|nccl|ZMQ|zmq|ProcessGroup|DistBackendError|Connection (?:reset|closed))")
+_COMMUNICATION = re.compile(
+    r"\b(?:NCCL|nccl|ZMQ|zmq|gloo|ProcessGroup|DistBackendError|Connection (?:reset|closed)|Broken pipe|Socket Timeout)"
+)
 """What other ranks raise after one has failed: never the first cause."""
+
+_AROUND = 10.0  # seconds around such an error in which the line of the rank that failed stands
 _DUMP_KEEPS = 300.0  # seconds for which an ended request stays in the list that a crash dump writes
 _ENDS = frozenset({
     Event.WATCHDOG_FIRED, Event.PROCESS_CRASHED, Event.PROCESS_EXITED, Event.PROCESS_SIGQUIT, Event.PROCESS_FATAL,
     Event.SERVER_SIGTERM,
 })  # fmt: skip
 _SIGNALS = {-9: "SIGKILL (the OOM killer, or kill -9)", -11: "SIGSEGV", -6: "SIGABRT", -15: "SIGTERM", 137: "SIGKILL"}
+_WHO_KILLED = "who sent SIGKILL: the end of the grace time, or something else"
 _KILLS, _FAULTS = (-9, 137), (-11, -6)
 
 
@@ -51,29 +56,79 @@ def death(scene: Scene) -> Death | None:
     facts = [(o, f) for o, f in scene.life.placed() if f.event in _ENDS and not f.tainted]
     fired = next(((o, f) for o, f in facts if f.event is Event.WATCHDOG_FIRED and not f.detail.get("soft")), None)
     crash = _first_crash(facts)
+    echoed = crash is not None and _echo(crash[1])
     exited = next(((o, f) for o, f in facts if f.event is Event.PROCESS_EXITED), None)
     quit_ = next(((o, f) for o, f in facts if f.event is Event.PROCESS_SIGQUIT), None)
     fatal = next(((o, f) for o, f in facts if f.event is Event.PROCESS_FATAL), None)
     term = next(((o, f) for o, f in facts if f.event is Event.SERVER_SIGTERM), None)
     if fired is not None and (crash is None or fired[0] < crash[0]):
         return _watchdog(scene, *fired)
-    if crash is not None and (exited is None or crash[0] <= exited[0] or exited[1].detail.get("exit_code") == -3):
+    own = crash is not None and not echoed
+    if (
+        crash is not None
+        and own
+        and (exited is None or crash[0] <= exited[0] or exited[1].detail.get("exit_code") == -3)
+    ):
         return _crashed(scene, *crash)
     if fatal is not None and (exited is None or fatal[0] < exited[0]):
         text = f"a process died inside native code: {fatal[1].detail.get('error', '')[:120]}"
         return Death("process-killed", fatal[0], text, [fatal[1]])
-    if exited is not None:
+    if exited is not None and not (echoed and exited[1].detail.get("exit_code") == -3):
         return _exited(scene, *exited, term=term)
+    if crash is not None:
+        return _echoed(scene, crash, term)
     if quit_ is not None:
         return _sigquit(scene, *quit_)
-    if term is not None:
-        return Death("server-shutdown", term[0], "the server got SIGTERM and drained", [term[1]])
-    if scene.life.killed:
-        found = Death("process-killed", scene.life.size, killed.summary(scene.life), scene.life.killed)
-        if not killed.named(scene.life):
-            found.candidates.append(("in-flight", "the pids of the server's processes: another may have been killed"))
+    if term is not None and not killed.named(scene.life):
+        found = Death("server-shutdown", term[0], _drained_by(term[1]), [term[1], *scene.life.killed])
+        if scene.life.killed:
+            found.candidates.append(("process-killed", _WHO_KILLED))
         return found
-    return None
+    return _killed(scene) if scene.life.killed else None
+
+
+def _drained_by(term: Fact) -> str:
+    return "the server got SIGTERM" + ("" if term.detail.get("forced") else " and drained")
+
+
+def _killed(scene: Scene) -> Death:
+    """What ended is told from outside alone."""
+    found = Death("process-killed", scene.life.size, killed.summary(scene.life), scene.life.killed)
+    if not killed.named(scene.life):
+        found.candidates.append(("in-flight", "the pids of the server's processes: another may have been killed"))
+    return found
+
+
+def _echo(crash: Fact) -> bool:
+    """Whether an exception only tells that another rank has gone."""
+    return _COMMUNICATION.search(str(crash.detail.get("exception", ""))) is not None
+
+
+def _echoed(scene: Scene, crash: tuple[int, Fact], term: tuple[int, Fact] | None) -> Death:
+    """A rank lost another: what had happened to that is told by other lines, or not at all."""
+    order, fact = crash
+    if scene.life.killed:
+        return Death("process-killed", order, killed.summary(scene.life), [*scene.life.killed, fact])
+    if term is not None and term[0] < order:
+        return Death("server-shutdown", term[0], _drained_by(term[1]), [term[1], fact])
+    stopped = [
+        f
+        for other in scene.others
+        for f in other.life.of(Event.SERVER_SIGTERM)
+        if other.life.server != scene.life.server
+        and f.at is not None
+        and fact.at is not None
+        and abs(fact.at - f.at) <= _AROUND
+    ]
+    if stopped:
+        found = Death("server-shutdown", order, "another node of the server got SIGTERM", [stopped[0], fact])
+        found.candidates.append(("process-killed", "whether that node belongs to this server"))
+        return found
+    found = _crashed(scene, *crash)
+    found.candidates = [
+        (cause, "the log of the rank that had failed") for cause in ("process-killed", "server-shutdown")
+    ]
+    return found
 
 
 @per_scene
@@ -95,7 +150,7 @@ def replaced(scene: Scene) -> Death | None:
 
 def _first_crash(facts: list[tuple[int, Fact]]) -> tuple[int, Fact] | None:
     crashes = [(o, f) for o, f in facts if f.event is Event.PROCESS_CRASHED]
-    genuine = [c for c in crashes if not _COMMUNICATION.search(str(c[1].detail.get("exception", "")))]
+    genuine = [c for c in crashes if not _echo(c[1])]
     return (genuine or crashes or [None])[0]  # type: ignore[list-item]
 
 
@@ -197,6 +252,8 @@ def counted(scene: Scene) -> bool:
     end = death(scene)
     if end is None or not scene.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY):
         return False
+    if scene.life.of(Event.LOGGING_CONFIGURED) or _unlogged(scene):
+        return False
     dumps = [f for f in scene.life.of(Event.SERVER_DUMPED) if "unfinished" in f.detail]
     open_ = [a for a in scene.open_at(end.order) if a.finish is None]
     if any(a.synthetic for a in open_):
@@ -206,6 +263,13 @@ def counted(scene: Scene) -> bool:
     written = dumps[0].at or 0.0
     ended = [a for a in scene.attempts if a.ended_at is not None and a.ended_at >= written - _DUMP_KEEPS]
     return int(dumps[0].detail.get("count") or 0) <= len(ended)
+
+
+def _unlogged(scene: Scene) -> bool:
+    """Whether a batch line counts requests before any was logged: the request log was off."""
+    first = min((a.order for a in scene.attempts if a.received is not None), default=scene.life.size)
+    early = (fact for order, fact in scene.batches if order < first)
+    return any((fact.running or 0) + (fact.queued or 0) + (fact.detail.get("new_seq") or 0) for fact in early)
 
 
 def remembered(scene: Scene, attempt: Attempt) -> bool | None:

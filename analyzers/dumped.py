@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from os.path import basename
 
+from sglang_lifecycle.analyzers.accounting import apart, held
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
-from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene, per_scene
+from sglang_lifecycle.analyzers.hidden import hidden
+from sglang_lifecycle.analyzers.scene import ENGINE_CALL, PLAIN_ABORTS, Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 CRASH = "dump.crash"
@@ -58,6 +60,8 @@ def missed(scene: Scene, attempt: Attempt) -> Fact | None:
         return None
     if scene.several_workers or (record.detail.get("n") or 1) > 1 or "batch" in record.detail:
         return None
+    if scene.release.may_be("0.4.9", "0.5.9") and (apart(attempt) or held(scene, attempt)):
+        return None  # to 0.5.9 only what was sent to the scheduler is listed
     (dump,) = dumps.values()
     if attempt.rid in _listed(scene):
         return None  # it lists the rid; the clocks of dump and log disagree about when it came
@@ -70,6 +74,20 @@ def missed(scene: Scene, attempt: Attempt) -> Fact | None:
 def _listed(scene: Scene) -> frozenset[str | None]:
     """The rids that dumps list, whichever attempt of them is meant."""
     return frozenset(fact.rid for fact in scene.life.of(Event.REQUEST_DUMPED))
+
+
+def leaked(scene: Scene, attempt: Attempt, gone: Fact) -> Finding | None:
+    """Listed as open, although a batch line has no room for it: what is refused early is never forgotten.
+
+    0.5.10 to 0.5.12 keep the state of a request that the API server refuses (managers/tokenizer_manager.py).
+    """
+    entry = unfinished(attempt)
+    if entry is None or not scene.release.may_be("0.5.10", "0.5.12"):
+        return None
+    text = "A crash dump lists it as open, and a batch line before has no room for it: its state had been forgotten."
+    names = ("invalid-request", "input-too-long", "client-disconnect", "scheduler-crash", "process-killed")
+    lines = [fact for fact in (attempt.received, gone, entry) if fact is not None]
+    return undecided(text, [(name, "the client's log") for name in names], lines)
 
 
 def ended(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -85,7 +103,8 @@ def ended(scene: Scene, attempt: Attempt) -> Finding | None:
     names = [("client-disconnect", "the client's log"), ("explicit-abort", "the access log")]
     written = min(entry.detail.get("written") or 0.0, _logged_until(scene) or 0.0)
     settled = entry.at is not None and written - entry.at >= _SETTLED
-    if attempt.received is None or not settled or scene.hides_finishes or scene.several_workers:
+    if attempt.received is None or not settled or hidden(scene, attempt) is not None or scene.several_workers:
+        names += [(cause, "the access log, and its Finish") for cause in _engine(scene, entry.at)]
         return undecided("Aborted, as a dump shows; no Finish says whether its client was told.", names, [entry])
     text = "Aborted, as a dump shows, and no Finish was written: nobody waited for it any more."
     finding = Finding("client-disconnect", "likely", text, [*begin, entry], stage="running")
@@ -108,10 +127,16 @@ def _delivered(scene: Scene, attempt: Attempt, entry: Fact, begin: list[Fact]) -
     said = f"It ran to its end ({entry.finish_type}), as a dump shows"
     logged = _logged_until(scene)
     settled = entry.at is not None and logged is not None and logged - entry.at >= _SETTLED
-    if not settled or attempt.received is None or scene.hides_finishes or not attempt.stream:
+    if not settled or attempt.received is None or hidden(scene, attempt) is not None or not attempt.stream:
         return Finding("finished", "likely", f"{said}.", [*begin, entry], stage="finished", status="finished")
     text = f"{said}, but no Finish was written: its client had gone."
     return Finding("finished-undelivered", "likely", text, [*begin, entry], stage="finished", status="finished")
+
+
+def _engine(scene: Scene, at: float | None) -> list[str]:
+    """What ends everything in flight and answers later, around a time in UTC epoch seconds."""
+    kinds = (("pause", "pause-abort"), ("weights", "weight-update-abort"))
+    return [c for kind, c in kinds if at is not None and scene.calls_between(kind, at - _CALLS_AFTER, at + ENGINE_CALL)]
 
 
 @per_scene

@@ -34,10 +34,19 @@ def _only_slow(scene: Scene) -> bool:
     if not scene.release.may_be("0.5.7"):
         return False
     ended = [a.latency or 0.0 for a in scene.attempts if a.finish is not None and not a.synthetic]
-    silent = [a for a in scene.attempts if a.finish is None and a.stream and not a.facts and not a.errors]
+    silent = [a for a in scene.attempts if a.finish is None and a.stream and not a.errors and _DUMPED.issuperset(
+        fact.event for fact in a.facts)]  # fmt: skip
     if len(silent) < _FEW or len(silent) <= len(ended) or min(ended, default=_AT_ONCE) < _AT_ONCE:
         return False
-    return sum(gone_by(scene, attempt) is not None for attempt in silent) > max(_FEW - 1, len(ended))
+    return sum(_left(scene, attempt) for attempt in silent) > max(_FEW - 1, len(ended))
+
+
+_DUMPED = frozenset({Event.REQUEST_DUMPED})
+
+
+def _left(scene: Scene, attempt: Attempt) -> bool:
+    """Whether it left the engine, as a dump or a batch line shows."""
+    return any(fact.detail.get("finished") for fact in attempt.facts) or gone_by(scene, attempt) is not None
 
 
 def switched(scene: Scene, attempt: Attempt, until: Fact | None = None) -> str | None:

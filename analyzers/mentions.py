@@ -8,14 +8,15 @@ from __future__ import annotations
 import bisect
 
 from sglang_lifecycle.analyzers import deaths, outcomes, samples
+from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.lives import last
+from sglang_lifecycle.analyzers.responses import POLL
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _REFUSED_WITHIN = 2.0  # seconds from `Receive` to the status of a request that the API server refuses
-_POLL = 3.0  # seconds: no connection is looked at sooner (SGLANG_REQUEST_STATE_WAIT_TIMEOUT, 4 s by default)
 
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -199,7 +200,7 @@ def _api_error(scene: Scene, attempt: Attempt) -> Finding | None:
             finding.http_status = int(attempt.access.detail["http_status"])
         return finding
     status = int(attempt.access.detail["http_status"]) if attempt.access is not None else 0
-    if status < 400 or attempt.access is None or attempt.received is None:
+    if status < 400 or attempt.access is None or attempt.received is None or _ran_on(scene, attempt, attempt.access):
         return None
     delay = (attempt.access.at or 0.0) - (attempt.received.at or 0.0)
     lines = [attempt.received, attempt.access]
@@ -219,7 +220,7 @@ def _api_error(scene: Scene, attempt: Attempt) -> Finding | None:
         )
         finding.stage, finding.http_status = "before-scheduler", status
         return finding
-    if attempt.openai is not None and delay >= _POLL:
+    if attempt.openai is not None and delay >= POLL:
         text = f"Answered with status {status} after {delay:.0f} s: the API server had found its connection closed."
         finding = Finding("client-disconnect", "likely", text, lines)
         finding.candidates.append(("invalid-request", "the body of the client's response"))
@@ -231,6 +232,27 @@ def _api_error(scene: Scene, attempt: Attempt) -> Finding | None:
     )
 
 
+def _ran_on(scene: Scene, attempt: Attempt, answer: Fact) -> bool:
+    """Whether a batch line counts it after an answer that names nobody: that was another's."""
+    place = scene.places[id(answer)]
+    first = bisect.bisect_right(scene.batch_orders, place)
+    for order, fact in scene.batches[first : first + _LINES]:
+        late = fact.at is not None and answer.at is not None and fact.at - answer.at > _SETTLED
+        if late and fact.running is not None and not fact.detail.get("new_seq"):
+            return fact.running + (fact.queued or 0) > sum(
+                _there(scene, a, order) for a in scene.open_at(order) if a is not attempt
+            )
+    return False
+
+
+def _there(scene: Scene, attempt: Attempt, order: int) -> bool:
+    """Whether it may be in the engine at a place."""
+    gone = gone_by(scene, attempt) if attempt.finish is None else None
+    return gone is None or scene.places[id(gone)] > order
+
+
+_LINES = 20  # batch lines after an answer among which one is looked for that takes nobody in
+_SETTLED = 1.0  # seconds by which a batch line may trail what it counts
 _UNAVAILABLE = ("queue-full", "waiting-timeout", "running-timeout", "priority-evicted")
 
 

@@ -41,6 +41,9 @@ _FURTHER = (Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED, Event.REQUEST_STA
 """What shows that an attempt ended otherwise than by an error of the API server."""
 UNREACHED = frozenset({401, 403, 405, 422})
 """Statuses with which a call is turned away before anything is done about it, and before any `Receive`."""
+POLL = 3.0
+"""Seconds: no connection is looked at sooner (SGLANG_REQUEST_STATE_WAIT_TIMEOUT, 4 s by default)."""
+
 _STATUS_WINDOW = 40  # facts between an error and the status line of its response
 _ECHO_WINDOW = 12  # facts between a `Finish` with status 400 and the line that repeats its text
 
@@ -119,6 +122,7 @@ class _Matcher:
         self.refused: deque[tuple[int, Attempt | None]] = deque(maxlen=16)  # error seen, response line still to come
         self.open: dict[int, Attempt] = {}  # received and not finished, by identity
         self.sampled = False  # whether one of them asked for several samples, each of which counts
+        self.line = -1  # where the last batch line stands
         self.inside = -1  # whoever came before this place had reached the scheduler by now
         self.failed: tuple[int, Attempt, Fact] | None = None  # the newest exception, and whom it was laid to
         self.elsewhere = -_ECHO_WINDOW  # where another route last answered with 500
@@ -166,6 +170,9 @@ class _Matcher:
 
     def _batch(self, order: int, fact: Fact) -> None:
         """Where a batch line counts as many as are open, all of them have reached the scheduler."""
+        if fact.running == fact.queued == 0 and not fact.detail.get("elsewhere"):  # who came before the last has gone
+            self.open = {key: attempt for key, attempt in self.open.items() if attempt.order > self.line}
+        self.line = order
         counted = (fact.running, fact.queued, fact.detail.get("new_seq", 0))
         if not self.sampled and None not in counted and sum(counted) >= len(self.open):
             self.inside = order
@@ -240,6 +247,8 @@ class _Matcher:
         native = str(fact.detail["path"]).startswith("/generate")
         bare = native and status == 400  # of a body that is no request: else an error stood before it
         silent = self._newest_silent(fact, early=False) if status >= 400 and not bare else None
+        if silent is not None and silent.order < self.inside and _quick(silent, fact):
+            silent = None  # nobody looks at the connection of who runs that soon
         if silent is not None and silent.access is None and not (native and silent.openai is not None):
             silent.access = fact
         else:
@@ -254,6 +263,12 @@ class _Matcher:
             _, attempt, exception = self.failed
             attempt.errors.remove(exception)
             self.failed = None
+
+
+def _quick(attempt: Attempt, fact: Fact) -> bool:
+    """Whether a line follows an arrival sooner than any poll of its connection."""
+    latest = attempt.latest_arrival
+    return latest is not None and fact.at is not None and fact.at - latest < POLL
 
 
 def _contradicts(attempt: Attempt, fact: Fact) -> bool:

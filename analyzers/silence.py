@@ -22,7 +22,12 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     finding = mentions.resolve(scene, attempt) or dumped.ended(scene, attempt)
     if finding is not None:
         return finding
-    gone = gone_by(scene, attempt) if dumped.unfinished(attempt) is None else None
+    gone = gone_by(scene, attempt)
+    if gone is not None and dumped.unfinished(attempt) is not None:
+        leaked = dumped.leaked(scene, attempt, gone)
+        if leaked is not None:
+            return leaked
+        gone = None
     gone = gone or dumped.missed(scene, attempt)
     return (_died(scene, attempt) if gone is None else None) or _silent(scene, attempt, gone)
 
@@ -33,7 +38,8 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     end = death or deaths.replaced(scene)
     entry = dumped.unfinished(attempt)
     after = end is not None and end.order < attempt.order
-    if end is None or (after and (end.cause not in _FINAL or _went_on(scene))):
+    over = end is not None and (end.cause in _FINAL or scene.life.restarted or bool(scene.life.killed))
+    if end is None or (after and (not over or _went_on(scene))):
         return dumped.open_without_death(attempt)
     if entry is None and death is not None and _never_scheduled(scene, attempt, death):
         text = "Received by an idle server and never scheduled, long before the server died; no line says why."
@@ -110,9 +116,15 @@ def _next_turn(scene: Scene, attempt: Attempt, before: int) -> Attempt | None:
     return None
 
 
+_ENDED = frozenset({Event.PROCESS_EXITED, Event.PROCESS_CRASHED})
+"""After these nothing goes on."""
+
+
 def _cut_by_shutdown(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
-    """Whether a shutdown cut it: the processes were ended, or the drain still listed it and is to be believed."""
-    if any(f.event is Event.PROCESS_EXITED for f in end.evidence) or end.evidence[0].detail.get("forced"):
+    """Whether a shutdown cut it: the processes have gone, or the drain still listed it and is to be believed."""
+    if scene.life.restarted or scene.life.killed:
+        return True
+    if any(f.event in _ENDED for f in end.evidence) or end.evidence[0].detail.get("forced"):
         return True
     return bool(deaths.remembered(scene, attempt)) and not scene.release.may_be("0.4.9", "0.5.12")
 
