@@ -21,6 +21,7 @@ _CALL_BEFORE = 8.0  # seconds from an abort call's line to the end that it cause
 # result, which a long prefill delays
 _CALL_AFTER = 1.0  # an access line may be written up to its own second after the end
 _TOGETHER = 1.5  # seconds within which ends belong to one stroke
+_PAUSE = 5.0  # seconds by which a pause answers after the last end: it aborts each second what is left
 _RUNNING_MESSAGES = frozenset({"aborted", "unknown_error"})
 
 _POSSIBLE = {
@@ -191,12 +192,13 @@ def _engine(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> tuple
     if ended is None:
         return None
     calls = [
-        c for kind in ("pause", "weights") for c in scene.calls_between(kind, ended - _CALL_AFTER, ended + ENGINE_CALL)
+        c for kind, within in (("pause", _PAUSE), ("weights", ENGINE_CALL))
+        for c in scene.calls_between(kind, ended - _CALL_AFTER, ended + within)
         if c.order > order and not _served_between(scene, ended, c)
     ]  # fmt: skip
     starts = [
         f for f in scene.life.of(Event.WEIGHTS_UPDATE)
-        if f.at is not None and -_CALL_AFTER <= ended - f.at <= ENGINE_CALL and not _over_before(scene, f, attempt)
+        if f.at is not None and -_CALL_AFTER <= ended - f.at <= _CALL_BEFORE and not _over_before(scene, f, attempt)
     ]  # fmt: skip
     call = min(calls, key=lambda c: c.order, default=None)
     if (call is None and not starts) or survivors(scene, members):
@@ -275,6 +277,12 @@ def _left(scene: Scene, attempt: Attempt) -> list[tuple[Attempt, Fact]]:
     ]
 
 
+def _open_prefixes(scene: Scene, attempt: Attempt) -> list[Attempt]:
+    """The requests whose rid is its prefix, there when it ended and without a `Finish`: a call may have named them."""
+    end = attempt.finish_order or 0
+    return [a for a in scene.prefixes(attempt.rid) if a.received is not None and a.finish is None and a.order < end]
+
+
 def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     """`/abort_request` near the end: for this rid, for a rid that is its prefix, or for all."""
     members = crowd(scene, attempt)
@@ -284,7 +292,8 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     calls = _fresh(scene, calls, members) or calls[-1:]
     assert attempt.finish is not None
     finding = _called(scene, attempt, members, calls)
-    if finding is not None and finding.cause != "abort-prefix-collision" and _left(scene, attempt):
+    roots = _left(scene, attempt) or _open_prefixes(scene, attempt)
+    if finding is not None and roots and "abort-prefix-collision" not in {finding.cause, *dict(finding.candidates)}:
         finding.candidates.append(("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"]))
     engine = _engine(scene, attempt, members)
     if finding is not None and engine is not None and engine[0] not in dict(finding.candidates):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sglang_lifecycle.analyzers import killed
+from sglang_lifecycle.analyzers import killed, missing
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause
 from sglang_lifecycle.analyzers.incident import Incident
@@ -252,7 +252,7 @@ def counted(scene: Scene) -> bool:
     end = death(scene)
     if end is None or not scene.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY):
         return False
-    if scene.life.of(Event.LOGGING_CONFIGURED) or _unlogged(scene):
+    if scene.life.of(Event.LOGGING_CONFIGURED) or _unlogged(scene) or missing.holes(scene):
         return False
     dumps = [f for f in scene.life.of(Event.SERVER_DUMPED) if "unfinished" in f.detail]
     open_ = [a for a in scene.open_at(end.order) if a.finish is None]

@@ -398,6 +398,23 @@ def _batch(scene: Scene, attempt: Attempt) -> Finding | None:
     return None
 
 
+def _refused_batch(scene: Scene, attempt: Attempt) -> Finding | None:
+    """A batch is answered with the first error of a member; of the others nobody is told (all releases)."""
+    rids = attempt.received.detail.get("batch", ()) if attempt.received is not None else ()
+    for other in (a for rid in rids for a in scene.by_rid.get(rid, ())):
+        if other is attempt or not _same_record(other, attempt) or other.finish is None:
+            continue
+        if (other.finish.status_code or 0) >= 400:
+            found = outcomes.finished(scene, other)
+            text = f"Its batch was answered with what ended {other.rid!r}, another member: {found.summary}"
+            finding = Finding(found.cause, "likely", text, [*begin(attempt), other.finish], actor="peer-request")
+            finding.chain.append(Cause(found.cause, found.summary, found.evidence, rid=other.rid))
+            finding.candidates.append(("client-disconnect", "the client's log: did it leave before the answer?"))
+            _note_zombie(attempt, finding)
+            return finding
+    return None
+
+
 def _same_record(one: Attempt, other: Attempt) -> bool:
     """Whether one `Receive` began both."""
     a, b = one.received, other.received
@@ -414,6 +431,7 @@ _RULES = (
     _named_error,
     _failed,
     _api_error,
+    _refused_batch,
     _outputs,
     _overwritten,
     _stats,

@@ -271,10 +271,16 @@ def _quick(attempt: Attempt, fact: Fact) -> bool:
     return latest is not None and fact.at is not None and fact.at - latest < POLL
 
 
+_ADAPTER = "LoRA adapter"  # what errors about one say (`_validate_and_resolve_lora` and its like, 0.4.9 on)
+
+
 def _contradicts(attempt: Attempt, fact: Fact) -> bool:
-    """Whether the numbers in an error are not those of a request."""
+    """Whether the numbers or the adapter in an error are not those of a request."""
     numbers = _NUMBERS.match(fact.finish_message or "")
     record = attempt.received
+    if record is not None and _ADAPTER in (fact.finish_message or ""):
+        adapter = record.detail.get("lora")
+        return adapter is None or str(adapter) not in (fact.finish_message or "")
     if numbers is None or record is None or record.detail.get("media"):  # which become tokens as well
         return False
     most, asked = record.detail.get("prompt_ids"), record.detail.get("max_new_tokens")

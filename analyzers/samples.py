@@ -26,6 +26,8 @@ class _Samples:
     """The place of the last of them."""
     owned: dict[int, list[Fact]] = field(default_factory=lambda: defaultdict(list))
     """By the identity of an attempt that came last before they did: the members of a batch come at once."""
+    rivals: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Those that may have got the same samples, itself included; there is one for each, besides the prompt's own."""
     anyones: list[tuple[int, Fact]] = field(default_factory=list)
 
 
@@ -45,9 +47,9 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding | None:
         return undecided(text, [(n, "the client's log, and the lines that follow") for n in names], [record])
     text = f"It asked for n={record.detail['n']} samples, which SGLang answers under rids of their own."
     aborted = [s for s in mine if s.finish_type == "abort"]
-    if aborted:
+    if aborted or len(mine) < len(samples.rivals.get(id(attempt), ())):
         names = ("finished", "explicit-abort", "client-disconnect")
-        return undecided(text, [(n, "which sample's rid belongs to it") for n in names], [record, aborted[0]])
+        return undecided(text, [(n, "which sample's rid belongs to it") for n in names], [record, (aborted or mine)[0]])
     return Finding("finished", "likely", text, [record, mine[0]], stage="finished", status="finished")
 
 
@@ -75,6 +77,7 @@ def _samples(scene: Scene) -> dict[tuple[object, ...], _Samples]:
             owners = _owners(askers[_kind(end)], end, place)
             for owner in owners:
                 samples.owned[id(owner)].append(end)
+                samples.rivals[id(owner)].update(map(id, owners))
             if not owners:
                 samples.anyones.append((place, end))
     return found

@@ -6,7 +6,7 @@ first, then the death of the server, then what the batch lines say of who was st
 
 from __future__ import annotations
 
-from sglang_lifecycle.analyzers import deaths, dumped, mentions
+from sglang_lifecycle.analyzers import deaths, dumped, mentions, missing
 from sglang_lifecycle.analyzers.accounting import MARGIN, gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
@@ -19,7 +19,7 @@ _SCHEDULED_WITHIN = 10.0  # seconds within which an idle scheduler forms a batch
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """What ended an attempt without a `Finish`, or that nothing shows its end."""
-    finding = mentions.resolve(scene, attempt) or dumped.ended(scene, attempt)
+    finding = mentions.resolve(scene, attempt) or dumped.ended(scene, attempt) or missing.ended_there(scene, attempt)
     if finding is not None:
         return finding
     gone = gone_by(scene, attempt)

@@ -363,6 +363,7 @@ _literals = partial(map, _literal)
 _COLUMNS: dict[str, _Fills] = {
     **{name: _details(name, _literals, bool, int) for name in KEPT},
     "bootstrap_room": _fill_rooms,
+    "lora_path": _details("lora", _literals, str),
     "http_worker_ipc": _fill_workers,
     "meta.finish_reason": _fill_reasons,
     **{f"meta.{name}": _wholes_into(column) for name, column in COUNTS.items()},

@@ -92,6 +92,12 @@ def media(fact: Fact, value: Any) -> None:
         fact.detail["media"] = True
 
 
+def adapter(fact: Fact, value: Any) -> None:
+    """The adapter that it asks for."""
+    if isinstance(value, str):
+        fact.detail["lora"] = value
+
+
 def _headers(fact: Fact, value: Any) -> None:
     fact.detail.update(gateway.outer_ids(value, None))
 
@@ -113,6 +119,7 @@ OBJ: dict[str, Note] = {
     "bootstrap_room": _room,
     "http_worker_ipc": _worker,
     **dict.fromkeys(requestlog.MEDIA, media),
+    "lora_path": adapter,
     "headers": _headers,
     "external_trace_header": _trace_header,
 }

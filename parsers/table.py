@@ -46,6 +46,7 @@ DETAIL: dict[str, Any] = {
     "kind": _TEXT,
     "last_line": _INT,
     "last_offset": _INT,
+    "lora": _TEXT,
     "max_new_tokens": _INT,
     "max_running_requests": _INT,
     "max_total_tokens": _INT,
