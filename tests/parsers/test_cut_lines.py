@@ -98,3 +98,17 @@ def test_a_line_cut_within_its_stamp(plain: Path, tmp_path: Path) -> None:
     (folder / "server.log.1").write_bytes(raw[:place])
     (folder / "server.log").write_bytes(raw[place:])
     assert told(folder) == told(plain)
+
+
+BARE = 'INFO:     127.0.0.1:51009 - "POST /abort_request HTTP/1.1" 200 OK\n'
+
+
+@pytest.mark.parametrize("newest", ["", "\ufeff", BARE, "Loading weights took 3 s\n"])
+def test_a_last_line_that_is_whole_is_joined_to_nothing(newest: str, plain: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "rotated"
+    folder.mkdir()
+    older = "\n".join(LINES[:4])
+    (folder / "server.log.1").write_text(older)
+    (folder / "server.log").write_text(newest)
+    plain.write_text(f"{older}\n{newest}")
+    assert told(folder) == told(plain)
