@@ -8,7 +8,7 @@ from sglang_lifecycle.analyzers.accounting import apart, held
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
 from sglang_lifecycle.analyzers.hidden import hidden
-from sglang_lifecycle.analyzers.scene import ENGINE_CALL, PLAIN_ABORTS, Scene, per_scene
+from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 CRASH = "dump.crash"
@@ -104,7 +104,7 @@ def ended(scene: Scene, attempt: Attempt) -> Finding | None:
     written = min(entry.detail.get("written") or 0.0, _logged_until(scene) or 0.0)
     settled = entry.at is not None and written - entry.at >= _SETTLED
     if attempt.received is None or not settled or hidden(scene, attempt) is not None or scene.several_workers:
-        names += [(cause, "the access log, and its Finish") for cause in _engine(scene, entry.at)]
+        names += [(cause, "the access log, and its Finish") for cause in scene.engine_causes(entry.at or 0.0)]
         return undecided("Aborted, as a dump shows; no Finish says whether its client was told.", names, [entry])
     text = "Aborted, as a dump shows, and no Finish was written: nobody waited for it any more."
     finding = Finding("client-disconnect", "likely", text, [*begin, entry], stage="running")
@@ -131,12 +131,6 @@ def _delivered(scene: Scene, attempt: Attempt, entry: Fact, begin: list[Fact]) -
         return Finding("finished", "likely", f"{said}.", [*begin, entry], stage="finished", status="finished")
     text = f"{said}, but no Finish was written: its client had gone."
     return Finding("finished-undelivered", "likely", text, [*begin, entry], stage="finished", status="finished")
-
-
-def _engine(scene: Scene, at: float | None) -> list[str]:
-    """What ends everything in flight and answers later, around a time in UTC epoch seconds."""
-    kinds = (("pause", "pause-abort"), ("weights", "weight-update-abort"))
-    return [c for kind, c in kinds if at is not None and scene.calls_between(kind, at - _CALLS_AFTER, at + ENGINE_CALL)]
 
 
 @per_scene

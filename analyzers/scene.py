@@ -27,6 +27,7 @@ ENGINE_CALL = 45.0
 """Seconds by which a pause or a weight update answers after the aborts that it caused."""
 
 _Answer = TypeVar("_Answer")
+_AFTER = 1.0  # an access line may be written up to its own second before what it brought
 _BLOCK = 512  # facts between two snapshots of who was in flight
 
 
@@ -157,6 +158,21 @@ class Scene:
         calls = self._calls_by_time.get(kind, [])
         first = bisect.bisect_left(calls, start, key=lambda c: c.at or 0.0)
         return calls[first : bisect.bisect_right(calls, end, key=lambda c: c.at or 0.0)]
+
+    def engine_causes(self, at: float) -> list[str]:
+        """What ends everything in flight and may have done so at a time, UTC epoch seconds: a pause, a weight update.
+
+        Both answer later; an update says when it begins (0.4.9 to 0.5.23).
+        """
+        found = [
+            cause
+            for kind, cause in (("pause", "pause-abort"), ("weights", "weight-update-abort"))
+            if self.calls_between(kind, at - _AFTER, at + ENGINE_CALL)
+        ]
+        begun = (f.at for f in self.life.of(Event.WEIGHTS_UPDATE) if f.at is not None)
+        if "weight-update-abort" not in found and any(0 <= at + _AFTER - each <= ENGINE_CALL for each in begun):
+            found.append("weight-update-abort")
+        return found
 
     @cached_property
     def call_orders(self) -> dict[str, list[int]]:

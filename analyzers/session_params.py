@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
-from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Scene, per_scene
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 
@@ -106,7 +106,7 @@ def _cut_by(scene: Scene, attempt: Attempt, finish: Fact, newer: Attempt, named:
         [*records, finish],
     )
     finding.chain.append(Cause(cause, f"{newer.rid!r} arrived with replace", records, rid=newer.rid))
-    engine = _engine(scene, end) if end is not None else []
+    engine = scene.engine_causes(end) if end is not None else []
     if engine:  # meanwhile the newer one may have been held back in the API server
         finding.confidence = "likely"
         finding.candidates += [(name, "whether the newer request was in a batch before the end") for name in engine]
@@ -115,16 +115,3 @@ def _cut_by(scene: Scene, attempt: Attempt, finish: Fact, newer: Attempt, named:
     else:
         finding.ruled_out.append(Cause("explicit-abort", "no abort call stands between the replace and the end"))
     return finding
-
-
-def _engine(scene: Scene, end: float) -> list[str]:
-    """What else may have ended everything in flight at a time, UTC epoch seconds: its line stands later (0.4.9 on)."""
-    found = [
-        cause
-        for kind, cause in (("pause", "pause-abort"), ("weights", "weight-update-abort"))
-        if scene.calls_between(kind, end - 1.0, end + ENGINE_CALL)
-    ]
-    begun = [
-        f for f in scene.life.of(Event.WEIGHTS_UPDATE) if f.at is not None and 0 <= end + 1.0 - f.at <= ENGINE_CALL
-    ]
-    return found + (["weight-update-abort"] if begun and "weight-update-abort" not in found else [])
