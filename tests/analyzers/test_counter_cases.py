@@ -31,6 +31,9 @@ OVERLAPPING = (
     + answered(6, "/open_session") + said(7, "Session opened: u (active=3)") + answered(7, "/open_session")
     + answered(8, "/open_session")
 )  # fmt: skip
+UNANSWERED = (
+    said(5, "Session opened: s (active=1)") + used("a", 5, 6, LENGTH) + said(7, "Session opened: t (active=2)")
+)  # fmt: skip
 CASES = {
     "a stream of a batch without media": (
         Case(changed(left("a"), "stream=True", "stream=True, image_data=[None, None]"), "a"), "client-disconnect",
@@ -59,6 +62,7 @@ CASES = {
         "explicit-abort",
     ),
     "one that ends while the ranks open a session": (Case(READY + SESSIONS, "a"), "finished"),
+    "one that ends between sessions whose openings have no access line": (Case(READY + UNANSWERED, "a"), "finished"),
     "one that ends while several sessions are opened": (Case(READY + OVERLAPPING, "a"), "finished"),
 }  # fmt: skip
 
