@@ -17,6 +17,7 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 MARGIN = 0.6
 """Seconds by which log lines may lead or trail what the engine's counters say."""
 
+_IDLE = 5.0  # seconds without a batch line, in which an engine with something to do would have written one
 _SCHEDULER = re.compile(r" ?\b(?:TP|EP|CP|ATTN_CP|MOE_DP)-?\d+")
 """Ranks that work on the same batches."""
 
@@ -65,13 +66,15 @@ def _all_finish(scene: Scene, order: int, fact: Fact) -> bool:
 
 
 def _all_new(scene: Scene, index: int) -> bool:
-    """Whether a batch line shows an engine that had been empty: nobody is in it but who came since the line before.
+    """Whether a batch line shows an engine that had been idle: nobody is in it but who came since the line before.
 
     Neither may be a chunk's, the rest of which would count as somebody new.
     """
     (previous, before), (order, fact) = scene.batches[index - 1 : index + 1]
     new = fact.detail.get("new_seq") or 0
     if not new or fact.running != 0 or fact.queued != 0 or fact.detail.get("elsewhere") or before.queued != 0:
+        return False
+    if fact.at is None or before.at is None or fact.at - before.at < _IDLE:
         return False
     chunk = _chunk(scene)
     if max(each.detail.get("new_token") or 0 for each in (before, fact)) >= chunk:

@@ -266,10 +266,18 @@ def counted(scene: Scene) -> bool:
 
 
 def _unlogged(scene: Scene) -> bool:
-    """Whether a batch line counts requests before any was logged: the request log was off."""
-    first = min((a.order for a in scene.attempts if a.received is not None), default=scene.life.size)
-    early = (fact for order, fact in scene.batches if order < first)
-    return any((fact.running or 0) + (fact.queued or 0) + (fact.detail.get("new_seq") or 0) for fact in early)
+    """Whether a batch line counts requests before any was logged, and not in the same second: the log was off."""
+    first = next((a for a in scene.attempts if a.received is not None), None)
+    if first is None or first.received is None or first.received.at is None:
+        return False
+    since = first.received.at - (first.received.at_error or 0.0)
+    early = (fact for order, fact in scene.batches if order < first.order and fact.at is not None)
+    return any(
+        fact.at is not None
+        and fact.at + (fact.at_error or 0.0) <= since
+        and (fact.running or 0) + (fact.queued or 0) + (fact.detail.get("new_seq") or 0)
+        for fact in early
+    )
 
 
 def remembered(scene: Scene, attempt: Attempt) -> bool | None:

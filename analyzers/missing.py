@@ -7,7 +7,9 @@ import re
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.parsers.evidence import Fact
 
+_LONG = 600.0  # seconds
 _NUMBERED = re.compile(r"(?P<base>.+?)(?:\.(?P<number>\d{1,4}))?(?:\.(?:gz|zst|zstd|xz|bz2))?", re.DOTALL)
 
 
@@ -22,18 +24,19 @@ def ended_there(scene: Scene, attempt: Attempt) -> Finding | None:
 
 @per_scene
 def holes(scene: Scene) -> list[int]:
-    """The places at which a file of a life's log is missing: its number is left out."""
-    newest: dict[str, str] = {}
+    """The places at which a file of a life's log is missing: its number is left out, as is what was said for long."""
+    newest: dict[str, Fact] = {}
     found = []
     for place, fact in scene.life.placed():
         before = newest.get(fact.process)
-        if before is not None and before != fact.source and _skips(before, fact.source):
+        if before is not None and before.source != fact.source and _skips(before, fact):
             found.append(place)
-        newest[fact.process] = fact.source
+        if fact.at is not None:
+            newest[fact.process] = fact
     following = next((s.life for s in scene.others if _follows(scene, s)), None)
     if following is not None and following.told:
         first = following.told[0]
-        if _skips(newest.get(first.process, first.source), first.source):
+        if _skips(newest.get(first.process, first), first):
             found.append(scene.life.size)
     return found
 
@@ -42,9 +45,13 @@ def _follows(scene: Scene, other: Scene) -> bool:
     return (other.life.server, other.life.number) == (scene.life.server, scene.life.number + 1)
 
 
-def _skips(older: str, newer: str) -> bool:
-    """Whether numbers of rotated files are left out between two: they count back, and the newest has none."""
-    one, other = _NUMBERED.fullmatch(older), _NUMBERED.fullmatch(newer)
+def _skips(before: Fact, after: Fact) -> bool:
+    """Whether numbers of rotated files are left out between two facts: they count back, and the newest has none.
+
+    A file of which nothing was recognised is none that is missing; it does not hold a long time.
+    """
+    one, other = _NUMBERED.fullmatch(before.source), _NUMBERED.fullmatch(after.source)
     if one is None or other is None or one["base"] != other["base"] or one["number"] is None:
         return False
-    return int(one["number"]) - int(other["number"] or 0) > 1
+    long = before.at is None or after.at is None or after.at - before.at >= _LONG
+    return long and int(one["number"]) - int(other["number"] or 0) > 1

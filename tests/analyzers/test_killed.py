@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,13 +35,13 @@ def test_a_log_that_stops_was_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"name": "postgres"},
+        {"name": "postgres", "pid": 900},
         {"log": LOG + "[2026-11-29 18:05:00] Decode batch. #running-req: 1, #token: 5, #queue-req: 0\n"},
         {"log": LOG.replace("18:00:0", "17:00:0")},
         {"log": LOG.replace("29 18:00:0", "28 18:00:0")},
     ],
 )
-def test_another_process_or_another_time_is_none_of_its_business(changes: dict[str, str], tmp_path: Path) -> None:
+def test_another_process_or_another_time_is_none_of_its_business(changes: dict[str, Any], tmp_path: Path) -> None:
     assert _causes(tmp_path, **changes) == []
 
 

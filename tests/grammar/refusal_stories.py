@@ -30,7 +30,7 @@ LONG = "and so on " * 900
 
 def invalid_story(message: str, releases: tuple[str, ...], number: int) -> None:
     def refused_by_the_api_server(s: Server) -> Ending:
-        s.receive("r-1")
+        s.receive("r-1", **({"lora_path": "x"} if "LoRA" in message else {}))
         s.invalid("r-1", message)
         return Ending(stage="before-scheduler")
 

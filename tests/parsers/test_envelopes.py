@@ -104,7 +104,7 @@ def test_a_packing_changes_nothing(name: str, packer: str, recorded: Any, tmp_pa
 
 ROTATIONS = {
     "numbers": ["server.log.3", "server.log.2", "server.log.1", "server.log"],
-    "more than ten": ["server.log.11.gz", "server.log.10.gz", "server.log.2", "server.log"],
+    "more than ten": ["server.log.12.gz", "server.log.11.gz", "server.log.10.gz", "server.log.9"],
     "dates": ["server.log.2026-10-29_23", "server.log.2026-10-30_00", "server.log.2026-10-30_01", "server.log"],
     "packed dates": ["server.log-20261028.gz", "server.log-20261029.gz", "server.log-20261030", "server.log"],
     "kubelet": ["0.log.20261029-230000.gz", "0.log.20261030-000000.gz", "0.log.20261030-010000", "0.log"],
