@@ -91,7 +91,8 @@ def _aborted(message: str, **more: Any) -> dict[str, Any]:
 
 UNAVAILABLE = "503 Service Unavailable"
 ABORT_CALL = 'INFO:     127.0.0.1:<port> - "POST /abort_request HTTP/1.1" 200 OK'
-TOO_LONG = "The input (9001 tokens) is longer than the model's context length (8192 tokens)."
+_TOKENS = 9001
+TOO_LONG = f"The input ({_TOKENS} tokens) is longer than the model's context length (8192 tokens)."
 GONE = "Request is disconnected from the client side (type 1). Abort request obj.rid='<rid>'"
 
 FINISHED = (
@@ -261,7 +262,7 @@ def pool(logger: Logger, rng: random.Random) -> list[Template]:
     imitating = set(rng.sample(range(POOL), round(IMITATING * POOL)))
     templates = []
     for number, ending in enumerate(endings):
-        prompt = _salad(rng, round(rng.lognormvariate(3.6, 1.0)))
+        prompt = _salad(rng, _TOKENS if ending.after.endswith(TOO_LONG) else round(rng.lognormvariate(3.6, 1.0)))
         if number in imitating:
             prompt = _salad(rng, 4) + " " + next(imitations)
         templates.append(_request(logger, rng, ending, prompt))
