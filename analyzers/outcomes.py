@@ -58,7 +58,7 @@ def finished(scene: Scene, attempt: Attempt) -> Finding:
     if finish.message_id == "nan":
         return _nan(scene, attempt, finish)
     if finish.finish_type != "abort":
-        return _delivered(attempt, finish)
+        return _delivered(scene, attempt, finish)
     if finish.message_id in ("waiting_timeout", "running_timeout"):
         return _after_refusal(scene, attempt, timeouts.resolve(scene, attempt))
     if finish.message_id in PLAIN_ABORTS:
@@ -75,7 +75,7 @@ def _nan(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     if stops is False or (lines and stops is None):
         return finding
     if stops:
-        delivered = _delivered(attempt, finish)
+        delivered = _delivered(scene, attempt, finish)
         delivered.confidence = "likely"
         delivered.candidates.append(("model-output-error", "the scheduler's line `Detected errors during sampling!`"))
         return delivered
@@ -115,8 +115,9 @@ def _second_refusal(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
 _OF_STUBS = frozenset({"queue_full", "priority_evicted"})
 
 
-def _delivered(attempt: Attempt, finish: Fact) -> Finding:
-    if finish.finish_type is None and finish.detail.get("cut"):
+def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
+    whole = scene.release.may_be("0.3.6", "0.5.9") and not finish.detail.get("cut")  # later ones all have a reason
+    if finish.finish_type is None and not whole:
         text = "It ended, and the line that says how is cut before it does."
         return undecided(text, [(name, "the rest of its Finish") for name in _ENDS], [finish])
     if finish.finish_type is None:
