@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, compress, repeat
 from operator import ne
-from os import SEEK_CUR
 from typing import Any, BinaryIO
 
 from sglang_lifecycle.parsers import lineforms, requestlog
-from sglang_lifecycle.parsers.evidence import Fact, Source
-from sglang_lifecycle.parsers.forms import Form, Row, Stamp
-from sglang_lifecycle.parsers.layouts import Template
+from sglang_lifecycle.parsers.evidence import Event, Fact, Source
+from sglang_lifecycle.parsers.forms import Form, Row, Rows, Stamp
 from sglang_lifecycle.parsers.lines import CAP, Forward, Line
 from sglang_lifecycle.parsers.patterns import Pattern
 from sglang_lifecycle.parsers.prefix import Prefix
 from sglang_lifecycle.parsers.recordforms import RecordForm
 from sglang_lifecycle.parsers.records import NO_PREFIX, STARTS, RecordReader, stamped
+from sglang_lifecycle.parsers.strangers import RECENT
 
 BLOCK = 1 << 20
 """Bytes that are taken at once: few enough to stay in the cache while they are looked at again and again."""
@@ -63,17 +63,34 @@ class Block:
         return Block([bodies[i] for i in kept], numbers, offsets, again)
 
 
+@dataclass(slots=True)
+class _Lines:
+    """The lines of a block that are of known forms."""
+
+    known: bytearray
+    """For each line of the block whether it is."""
+    rows: list[Rows] = field(default_factory=list)
+    """Those that can be told together with others of their form; their places are those in the block."""
+    single: dict[int, Fact | Row] = field(default_factory=dict)
+    """The others, by their places in the block."""
+    arrived: dict[int, tuple[str, Event, int]] = field(default_factory=dict)
+    """Of the records among them the rid, the kind and the number of the line."""
+    records: list[int] = field(default_factory=list)
+    """Their places, in order."""
+
+
 def blocks(file: BinaryIO, lines: Forward, end: int) -> Iterator[Block]:
     """The next lines of a file that begin before `end`, of whose lines some were read.
 
     Ends where a line is not of the kind that blocks are made of; `lines` then goes on with it. Raises OSError.
     """
     while lines.bytes < end:
+        at = file.tell()
         data = file.read(min(BLOCK, end - lines.bytes))
         if data and data[-1:] != b"\n":
             data += file.readline(CAP)
-        if data[-1:] != b"\n" or len(data) > CAP or b"\r\n" in data:
-            file.seek(-len(data), SEEK_CUR)
+        if data[-1:] != b"\n" or len(data) > CAP or (b"\r" in data and b"\r\n" in data):
+            file.seek(at)
             return
         bodies = data.split(b"\n")
         bodies.pop()
@@ -86,23 +103,25 @@ def blocks(file: BinaryIO, lines: Forward, end: int) -> Iterator[Block]:
 class BlockReader(RecordReader):
     """A reader of records that takes blocks as well as lines: what it makes of both is the same.
 
-    A fact that can be told together with others stays a row.
+    A fact that can be told together with others is None among its `facts`, and one of the rows `told`; one that can be
+    so another time stays a row.
     """
 
     def __init__(self, source: Source, prefix: Prefix) -> None:
         super().__init__(source, prefix)
+        self.told: dict[Form, Rows] = {}
         self._restarted = False  # a server has started in this block: what was known of records no longer counts
 
     def take(self, block: Block) -> None:
         """Take the next lines."""
         self._restarted = False
-        rows, rids = self._rows(block)
-        place, size = 0, len(rows)
-        for other in [*(index for index, row in enumerate(rows) if row is None), size]:
+        lines = self._lines(block)
+        place, size = 0, len(block.bodies)
+        for other in [*(index for index, known in enumerate(lines.known) if not known), size]:
             while place < other:
                 until = self._until(block, place, other)
                 if until > place:
-                    self._together(block, rows[place:until], rids, place)
+                    self._together(block, lines, place, until)
                 else:
                     until = place + 1
                     self._alone(block, place)
@@ -118,6 +137,20 @@ class BlockReader(RecordReader):
         super()._known(pattern, fact)
         self._restarted = self._restarted or pattern.event in STARTS
 
+    def _taint(self, facts: Iterable[Fact | Row | int]) -> None:
+        super()._taint(self._single(each) if isinstance(each, int) else each for each in facts)
+
+    def _since(self, index: int) -> Iterable[Fact | Row | int]:
+        return (place if fact is None else fact for place, fact in enumerate(self.facts[index:], index))
+
+    def _single(self, place: int) -> Fact | Row:
+        """What has a place among the facts, told by itself from now on."""
+        found: Fact | Row | None = self.facts[place]
+        if found is None:
+            found = next(row for rows in self.told.values() if (row := rows.row(place)) is not None)
+            self.facts[place] = found
+        return found
+
     def _alone(self, block: Block, index: int) -> None:
         """Take one line, and its repetitions."""
         self.feed(block.line(index))
@@ -131,50 +164,66 @@ class BlockReader(RecordReader):
             return start
         return self._strangers.unwritten(block.bodies, start, end)
 
-    def _together(self, block: Block, rows: Sequence[Fact | Row | None], rids: dict[int, str], start: int) -> None:
-        """Note lines of known forms, the first of which is at `start`."""
+    def _together(self, block: Block, lines: _Lines, start: int, end: int) -> None:
+        """Note lines of known forms, from one to before another."""
         self._close_tail()
-        noted = [row for row in rows if row is not None]
-        self.facts += noted
-        self.source.recognised += len(noted)
-        end = start + len(noted)
-        self._strangers.recent.extend(zip(block.bodies[start:end], noted, strict=True))
-        for index, row in enumerate(noted, start):
-            if index in rids:
-                self._arrival(rids[index], row.event, block.numbers[index])
-        said = {index for index in block.again if start <= index < end}
+        shift = len(self.facts) - start
+        self.facts += [lines.single.get(index) for index in range(start, end)]
+        self.source.recognised += end - start
+        for rows in lines.rows:
+            told = self.told.setdefault(rows.form, Rows(rows.form, [[] for _ in rows.texts]))
+            told.add(rows.between(start, end), shift)
+        self._strangers.recent.extend(self._recent(block, start, end, shift))
+        for index in lines.records[bisect_left(lines.records, start) : bisect_left(lines.records, end)]:
+            self._arrival(*lines.arrived[index])
+        said = [index for index in block.again if start <= index < end]
         for index in sorted({*said, end - 1}):  # after any other line no repetition follows
-            row, self._said = noted[index - start], None
-            self._say(block.line(index), row, row.form.path(row.texts) if isinstance(row, Row) else None)
+            fact, self._said = self._single(index + shift), None
+            self._say(block.line(index), fact, fact.form.path(fact.texts) if isinstance(fact, Row) else None)
             if index in block.again:
                 self.again(*block.again[index])
 
-    def _rows(self, block: Block) -> tuple[list[Fact | Row | None], dict[int, str]]:
-        """What lines of known forms say, by their places, and the rids of the records among them."""
-        rows: list[Fact | Row | None] = [None] * len(block.bodies)
-        rids: dict[int, str] = {}
+    def _recent(self, block: Block, start: int, end: int, shift: int) -> Iterable[tuple[bytes, int, Fact | Row | int]]:
+        """The newest of some lines, as far as they are remembered."""
+        start = max(start, end - RECENT)
+        places = range(start + shift, end + shift)
+        return zip(block.bodies[start:end], block.numbers[start:end], places, strict=True)
+
+    def _lines(self, block: Block) -> _Lines:
+        """What lines of known forms say."""
+        lines = _Lines(bytearray(len(block.bodies)))
         starts, stamps = self._beginnings(block.bodies)
-        keys = [body[start : start + lineforms.KEY] for body, start in zip(block.bodies, starts, strict=True)]
+        for key, group in self._groups(block.bodies, starts, stamps).items():
+            for form, places, texts in self._formed(block, key, group, [starts[place] for place in group]):
+                rows = Rows(form, texts)
+                rows.places = places
+                rows.lines = [block.numbers[place] for place in places]
+                rows.offsets = [block.offsets[place] for place in places]
+                rows.lengths = [len(block.bodies[place]) + 1 for place in places]
+                rows.stamps = [stamps[place] or _BARE for place in places]
+                for place in places:
+                    lines.known[place] = 1
+                if isinstance(form, RecordForm):
+                    arrived = zip(form.rids(texts), repeat(form.event), rows.lines, strict=False)
+                    lines.arrived.update(zip(places, arrived, strict=True))
+                if form.alike(texts):
+                    lines.rows.append(rows)
+                else:
+                    lines.single.update((place, self._of_row(row)) for place in places if (row := rows.row(place)))
+        lines.records = sorted(lines.arrived)
+        return lines
+
+    @staticmethod
+    def _groups(
+        bodies: Sequence[bytes], starts: Sequence[int], stamps: Sequence[Stamp | None]
+    ) -> dict[bytes, list[int]]:
+        """The places of lines that begin alike."""
+        keys = [body[start : start + lineforms.KEY] for body, start in zip(bodies, starts, strict=True)]
         groups: dict[bytes, list[int]] = {}
         for place, stamp in enumerate(stamps):
             if stamp is not None:
                 groups.setdefault(keys[place], []).append(place)
-        for form, places, texts in self._formed(block, groups, starts):
-            made = map(
-                Row,
-                repeat(form),
-                [block.numbers[place] for place in places],
-                [block.offsets[place] for place in places],
-                [len(block.bodies[place]) + 1 for place in places],
-                [stamps[place] for place in places],
-                texts,
-            )
-            told: Iterable[Fact | Row] = made if form.alike(texts) else map(self._of_row, made)
-            for place, row in zip(places, told, strict=True):
-                rows[place] = row
-            if isinstance(form, RecordForm):
-                rids.update(zip(places, map(form.rid, texts), strict=True))
-        return rows, rids
+        return groups
 
     def _beginnings(self, bodies: Sequence[bytes]) -> tuple[list[int], list[Stamp | None]]:
         """Where the message of each line begins, and what its prefix says; None where that is to be found out."""
@@ -189,32 +238,33 @@ class BlockReader(RecordReader):
         return starts, stamps
 
     def _formed(
-        self, block: Block, groups: dict[bytes, list[int]], starts: Sequence[int]
-    ) -> Iterator[tuple[Form, list[int], list[Sequence[Any]]]]:
-        """The forms of lines, given by how they begin: the places of those that have it, and what differs in them."""
-        bodies, again = block.bodies, block.again
-        for key, group in groups.items():
-            form = lineforms.known(key)
-            if form is not None:
-                told: list[tuple[int, Sequence[Any]]] = [
-                    (place, texts)
-                    for place in group
-                    if (texts := form.find(bodies[place], starts[place])) is not None
-                    and (place not in again or lineforms.repeats(form.event, form.path(texts)))
-                ]
-                if told:
-                    yield form, [place for place, _ in told], [texts for _, texts in told]
-            elif requestlog.begins(key):
-                templates: dict[Template, list[tuple[int, Sequence[bytes]]]] = {}
-                for place in group:
-                    known = requestlog.find(bodies[place], starts[place])
-                    if known is not None and place not in again:
-                        templates.setdefault(known[0], []).append((place, known[1]))
-                for template, found in templates.items():
-                    record = self._form(template)
-                    if record is not None:
-                        taken = list(compress(found, record.taken([texts for _, texts in found])))
-                        yield record, [place for place, _ in taken], [texts for _, texts in taken]
+        self, block: Block, key: bytes, group: list[int], starts: list[int]
+    ) -> Iterator[tuple[Form, list[int], list[list[Any]]]]:
+        """The forms of lines that begin alike: the places of those that have one, and what differs in them."""
+        bodies, again = [block.bodies[place] for place in group], block.again
+        form = lineforms.known(key)
+        if form is not None:
+            found, texts = form.every(bodies, starts)
+            kept = [
+                group[i] not in again or lineforms.repeats(form.event, form.path([each[place] for each in texts]))
+                for place, i in enumerate(found)
+            ]
+            yield from _chosen(form, [group[i] for i in found], texts, kept)
+            return
+        for template, found, values in requestlog.every(bodies, starts, key):
+            record = self._form(template)
+            if record is not None:
+                kept = [taken and group[i] not in again for taken, i in zip(record.taken(values), found, strict=True)]
+                yield from _chosen(record, [group[i] for i in found], values, kept)
+
+
+def _chosen(
+    form: Form, places: list[int], texts: list[list[Any]], kept: Sequence[bool]
+) -> Iterator[tuple[Form, list[int], list[list[Any]]]]:
+    if not all(kept):
+        places, texts = list(compress(places, kept)), [list(compress(each, kept)) for each in texts]
+    if places:
+        yield form, places, texts
 
 
 _BARE = stamped(NO_PREFIX)

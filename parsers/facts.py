@@ -112,6 +112,8 @@ def _number(regex: str, kind: type) -> _Of:
 
 def _elsewhere(text: str) -> int | None:
     """How many requests a batch line counts in the queues of a disaggregation and of an encoder; None where none."""
+    if text.count("-req: ") == text.count("#running-req: ") + text.count("#queue-req: "):
+        return None
     return sum(map(int, _OTHER_QUEUES(text))) or None
 
 

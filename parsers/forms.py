@@ -1,14 +1,15 @@
 """Lines of a known form: what is the same in all of them is known once, what differs is told as columns.
 
-A `Row` is a fact that is not made yet. Rows of one form become `Columns`, and these facts, many at a time.
+A `Row` is a fact that is not made yet, `Rows` are many of one form. They become `Columns`, and these facts.
 """
 
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import compress, repeat
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -54,8 +55,8 @@ class Form(Protocol):
     def plain(self, texts: Sequence[Any]) -> bool:
         """Whether a row with these texts can be told together with others."""
 
-    def alike(self, every: Sequence[Sequence[Any]]) -> bool:
-        """Whether rows with such texts can all be told together; a quick look."""
+    def alike(self, texts: Sequence[Sequence[Any]]) -> bool:
+        """Whether rows with texts, side by side, can all be told together; a quick look."""
 
     def path(self, texts: Sequence[Any]) -> Any:
         """The path that a row names, if any."""
@@ -64,7 +65,7 @@ class Form(Protocol):
         """The fact of a row."""
 
     def columns(self, texts: Sequence[Sequence[Any]]) -> Columns:
-        """What rows with these texts say, all of them plain."""
+        """What rows with texts, side by side, say, all of them plain."""
 
 
 class Row:
@@ -94,33 +95,94 @@ class Row:
         return fact
 
 
-def packed(facts: Sequence[Fact | Row]) -> bytes:
-    """Facts, made or not, as they are carried from one process to another."""
+class Rows:
+    """Lines of one form: the places of their facts in a list, and what a `Row` has of each, side by side.
+
+    `texts` has a list for each text that differs.
+    """
+
+    __slots__ = ("form", "lengths", "lines", "offsets", "places", "stamps", "texts")
+
+    def __init__(self, form: Form, texts: list[list[Any]]) -> None:
+        self.form, self.texts = form, texts
+        self.places: list[int] = []
+        self.lines: list[int] = []
+        self.offsets: list[int] = []
+        self.lengths: list[int] = []
+        self.stamps: list[Stamp] = []
+
+    def row(self, place: int) -> Row | None:
+        """The row whose fact has a place, if it is one of these."""
+        at = bisect_left(self.places, place)
+        if self.places[at : at + 1] != [place]:
+            return None
+        texts = [each[at] for each in self.texts]
+        return Row(self.form, self.lines[at], self.offsets[at], self.lengths[at], self.stamps[at], texts)
+
+    def _part(self, pick: Callable[[list[Any]], list[Any]]) -> Rows:
+        rows = Rows(self.form, [pick(each) for each in self.texts])
+        for name in _SIDE_BY_SIDE:
+            setattr(rows, name, pick(getattr(self, name)))
+        return rows
+
+    def chosen(self, chosen: Sequence[bool]) -> Rows:
+        """Some of them."""
+        return self if all(chosen) else self._part(lambda each: list(compress(each, chosen)))
+
+    def between(self, first: int, last: int) -> Rows:
+        """Those whose places lie from one to before another."""
+        begin, end = bisect_left(self.places, first), bisect_left(self.places, last)
+        return self if end - begin == len(self.places) else self._part(lambda each: each[begin:end])
+
+    def add(self, others: Rows, ahead: int) -> None:
+        """Take in others, whose places lie so far ahead here."""
+        self.places += [place + ahead for place in others.places]
+        for name in _SIDE_BY_SIDE[1:]:
+            getattr(self, name).extend(getattr(others, name))
+        for all_, more in zip(self.texts, others.texts, strict=True):
+            all_ += more
+
+
+_SIDE_BY_SIDE = ("places", "lines", "offsets", "lengths", "stamps")
+
+
+def packed(facts: Sequence[Fact | Row | None], told: Iterable[Rows] = ()) -> bytes:
+    """Facts, made or not, as they are carried from one process to another; `told` has those that are None."""
     alone: list[tuple[int, Fact]] = []
-    rows: dict[Form, list[int]] = {}
+    rows: dict[Form, list[tuple[int, Row]]] = {}
     for place, each in enumerate(facts):
-        if isinstance(each, Fact):
-            alone.append((place, each))
-        elif each.tainted:
-            alone.append((place, each.fact("")))
-        else:
-            rows.setdefault(each.form, []).append(place)
-    blocks = []
-    for form, places in rows.items():
-        found: list[Any] = [facts[place] for place in places]
-        columns = form.columns([row.texts for row in found])
-        if any(said := [row.again for row in found]):
-            every = zip(*(each or _ONCE for each in said), strict=True)
-            columns.details.update(zip(AGAIN, map(list, every), strict=True))
-        blocks.append((places, *zip(*map(_row, found), strict=True), *_parts(columns)))
+        if isinstance(each, Row) and not each.tainted:
+            rows.setdefault(each.form, []).append((place, each))
+        elif each is not None:
+            alone.append((place, each if isinstance(each, Fact) else each.fact("")))
+    blocks = [_single(form, placed) for form, placed in rows.items()]
+    left = (each.chosen([facts[place] is None for place in each.places]) for each in told)
+    blocks += [_block(each) for each in left if each.places]
     places_, ones = zip(*alone, strict=True) if alone else ((), ())
     values = list(zip(*map(_values, ones), strict=True))
     repeated = [index for index, fact in enumerate(ones) if "again" in fact.detail]
     return marshal.dumps((len(facts), places_, repeated, [_NUMBERS[fact.event] for fact in ones], values, blocks))
 
 
-_ONCE = (None, None, None)
+def _single(form: Form, placed: Sequence[tuple[int, Row]]) -> tuple[Any, ...]:
+    """Rows that were not told together."""
+    rows = Rows(form, list(map(list, zip(*(row.texts for _, row in placed), strict=True))))
+    rows.places = [place for place, _ in placed]
+    values = zip(*(_row(row) for _, row in placed), strict=True)
+    rows.lines, rows.offsets, rows.lengths, rows.stamps = map(list, values)
+    return _block(rows, [row.again for _, row in placed])
+
+
+def _block(rows: Rows, said: Sequence[tuple[int, int, int] | None] = ()) -> tuple[Any, ...]:
+    columns = rows.form.columns(rows.texts)
+    if any(said):
+        every = zip(*(each or _ONCE for each in said), strict=True)
+        columns.details.update(zip(AGAIN, map(list, every), strict=True))
+    return rows.places, rows.lines, rows.offsets, rows.lengths, rows.stamps, *_parts(columns)
+
+
 _row = attrgetter(*_PLACED, "stamp")
+_ONCE = (None, None, None)
 
 
 def _parts(columns: Columns) -> tuple[Any, ...]:

@@ -11,13 +11,16 @@ nothing else, and of a long record only what is wanted becomes text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from itertools import compress
+from typing import NamedTuple, Protocol, TypeVar
 
 from sglang_lifecycle.parsers import literals
 
+_T = TypeVar("_T")
 _CLASS = re.compile(r"\w+ReqInput\(")
 _CONSTANT = frozenset({"None", "True", "False", "[]", "{}"})
 _SCALAR = re.compile(r"[^,'\"\[\](){}]+")
@@ -48,7 +51,6 @@ _NESTING = (b"'", b'"', b"[", b"{", b"(", b")", b"}")
 _HOLDERS = frozenset({"out", "out.meta_info"})  # other records have values of their own inside of these
 _LONG = 450  # characters from which on constant text is compared as a whole
 _PAYLOADS = frozenset({"text", "input_ids", "out.text", "out.output_ids"})  # long: their ends are searched for
-_Match = Callable[[bytes, int], "re.Match[bytes] | None"]
 _KEPT = 12  # templates of one kind of record that are tried
 
 
@@ -174,8 +176,8 @@ class Template:
             self.varying = alike.varying.union(changed)
         self.settled = {n: text for n, text in self.texts.items() if n in wanted and n not in self.varying}
         self._kinds: dict[str, int] = {}
-        self._steps: list[tuple[bytes, int, _Match | None, bool]] = []
-        self._text, self._between, self._named = b"", list[str](), list[str]()
+        self._steps: list[_Step] = []
+        self._between, self._named = list[str](), list[str]()
         position = 0
         for name, start, end in layout.values:
             if name in self.varying or name not in self.texts:
@@ -189,6 +191,7 @@ class Template:
                 position = end
         self._constant(message[position:])
         self._close()
+        self._steps.append(_End())
 
     @property
     def varies(self) -> tuple[str, ...]:
@@ -199,7 +202,7 @@ class Template:
         """Constant text: a long one is compared as a whole, a short one becomes part of an expression."""
         if len(text) > _LONG:
             self._close()
-            self._text = text.encode()
+            self._steps.append(_Constant(text.encode()))
         else:
             self._between.append(re.escape(text))
 
@@ -211,40 +214,117 @@ class Template:
 
     def _payload(self, name: str, wanted: bool) -> None:
         self._close()
-        self._steps.append((b"", 0, None, wanted))
+        self._steps.append(_Payload(wanted))
         if wanted:
             self._named.append(name)
 
     def _close(self) -> None:
-        """End a step: a long constant text, and an expression for what follows it."""
-        between = "".join(self._between)
-        match = re.compile(between.encode(), re.DOTALL).match if between else None
-        if self._text or between:
-            self._steps.append((self._text, len(self._text), match, False))
-        self._text, self._between = b"", []
+        """What an expression is for ends here."""
+        if any(self._between):
+            self._steps.append(_Between("".join(self._between)))
+        self._between = []
 
     def find(self, message: bytes, start: int) -> list[bytes] | None:
         """The wanted values that vary, of a record of exactly this layout that begins at `start`; else None."""
         texts: list[bytes] = []
-        position = start
-        for text, size, match, wanted in self._steps:
-            if text:
-                if not message.startswith(text, position):
-                    return None
-                position += size
-            if match is not None:
-                found = match(message, position)
-                if found is None:
-                    return None
-                texts += found.groups()
-                position = found.end()
-            elif not text:
-                begin, position = position, _end(message, position)
-                if position < 0:
-                    return None
-                if wanted:
-                    texts.append(message[begin:position])
-        return texts if position == len(message) else None
+        at = start
+        for step in self._steps:
+            at = step.one(message, at, texts)
+            if at < 0:
+                return None
+        return texts
+
+    def every(self, messages: Sequence[bytes], starts: Sequence[int]) -> tuple[list[int], list[list[bytes]]]:
+        """What `find` gives for each of some records: the places of those that fit, and their values side by side."""
+        places, at, columns = list(range(len(messages))), list(starts), list[list[bytes]]()
+        for step in self._steps:
+            at, more = step.every(messages, at)
+            columns += more
+            if -1 in at:
+                fits = [end >= 0 for end in at]
+                columns = [_fitting(column, fits) for column in columns]
+                places, messages, at = _fitting(places, fits), _fitting(messages, fits), _fitting(at, fits)
+                if not places:
+                    break
+        return places, columns
+
+
+def _fitting(each: Sequence[_T], fits: Sequence[bool]) -> list[_T]:
+    return list(compress(each, fits))
+
+
+class _Step(Protocol):
+    """A part of a template. Both ways give where it ends, -1 where it is not there, and the wanted values in it."""
+
+    def one(self, message: bytes, at: int, values: list[bytes]) -> int:
+        """Step over it in one record; its values are added."""
+
+    def every(self, messages: Sequence[bytes], at: Sequence[int]) -> tuple[list[int], list[list[bytes]]]:
+        """Step over it in many records; a record that lacks it has some value all the same."""
+
+
+class _Constant:
+    """Constant text."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text, self._size = text, len(text)
+
+    def one(self, message: bytes, at: int, values: list[bytes]) -> int:
+        return at + self._size if message.startswith(self._text, at) else -1
+
+    def every(self, messages: Sequence[bytes], at: Sequence[int]) -> tuple[list[int], list[list[bytes]]]:
+        text, size = self._text, self._size
+        return [place + size if m.startswith(text, place) else -1 for m, place in zip(messages, at, strict=True)], []
+
+
+class _Between:
+    """Short values and the text around them, as an expression whose groups are the wanted ones."""
+
+    def __init__(self, regex: str) -> None:
+        expression = re.compile(regex.encode(), re.DOTALL)
+        self._match, self._none = expression.match, (b"",) * expression.groups
+
+    def one(self, message: bytes, at: int, values: list[bytes]) -> int:
+        found = self._match(message, at)
+        if found is None:
+            return -1
+        values += found.groups()
+        return found.end()
+
+    def every(self, messages: Sequence[bytes], at: Sequence[int]) -> tuple[list[int], list[list[bytes]]]:
+        found = list(map(self._match, messages, at))
+        values = zip(*[each.groups() if each is not None else self._none for each in found], strict=True)
+        return [each.end() if each is not None else -1 for each in found], list(map(list, values))
+
+
+class _Payload:
+    """A long value."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+
+    def one(self, message: bytes, at: int, values: list[bytes]) -> int:
+        end = _end(message, at)
+        if self._wanted and end > 0:
+            values.append(message[at:end])
+        return end
+
+    def every(self, messages: Sequence[bytes], at: Sequence[int]) -> tuple[list[int], list[list[bytes]]]:
+        ends, values = _quick_ends(messages, at)
+        if not ends:
+            ends = list(map(_end, messages, at))
+            values = [message[place:end] for message, place, end in zip(messages, at, ends, strict=True)]
+        return ends, [values] if self._wanted else []
+
+
+class _End:
+    """The end of a record."""
+
+    def one(self, message: bytes, at: int, values: list[bytes]) -> int:
+        return at if at == len(message) else -1
+
+    def every(self, messages: Sequence[bytes], at: Sequence[int]) -> tuple[list[int], list[list[bytes]]]:
+        return [place if place == size else -1 for place, size in zip(at, map(len, messages), strict=True)], []
 
 
 def _kind(text: str) -> int:
@@ -277,6 +357,26 @@ def _end(message: bytes, start: int) -> int:
     return _end(message, end + len(_CUT)) if message.startswith(_CUT, end) else end
 
 
+def _quick_ends(messages: Sequence[bytes], starts: Sequence[int]) -> tuple[list[int], list[bytes]]:
+    """The ends of values and these, if all are strings or all are flat lists, and none of them is more than that."""
+    firsts = {message[start : start + 1] for message, start in zip(messages, starts, strict=True)}
+    close = _CLOSES.get(min(firsts)) if len(firsts) == 1 else None
+    if close is None:
+        return [], []
+    ends = [message.find(close, start + 1) + 1 for message, start in zip(messages, starts, strict=True)]
+    values = [message[start:end] for message, start, end in zip(messages, starts, ends, strict=True)]
+    joined = b"".join(values)
+    if close == b"]":
+        simple = joined.count(b"[") == len(values) and not joined.translate(None, _FLAT + b"[]")
+    else:
+        simple = b"\\" not in joined
+    cut = any(message.startswith(_CUT, end) for message, end in zip(messages, ends, strict=True))
+    return (ends, values) if simple and not cut and 0 not in ends else ([], [])
+
+
+_CLOSES = {b"'": b"'", b'"': b'"', b"[": b"]"}
+
+
 def _walked(message: bytes, start: int) -> int:
     value = _any().match(message, start)
     return value.end() if value is not None else -1
@@ -305,13 +405,37 @@ class Templates:
                 return template, texts
         return None
 
+    def every(
+        self, messages: Sequence[bytes], starts: Sequence[int], head: str
+    ) -> Iterator[tuple[Template, list[int], list[list[bytes]]]]:
+        """The same for many records: templates, each with the places of those that it fits and their values.
+
+        Values are side by side, as `Template.every` gives them.
+        """
+        groups: dict[bytes, list[int]] = {}
+        for place, message in enumerate(messages):
+            groups.setdefault(_last_name(message), []).append(place)
+        for name, left in groups.items():
+            known = self._known.get((head, name), [])
+            often: Counter[Template] = Counter()
+            for template in known:
+                if not left:
+                    break
+                fits, columns = template.every([messages[i] for i in left], [starts[i] for i in left])
+                if fits:
+                    yield template, [left[i] for i in fits], columns
+                    often[template] = len(fits)
+                    fitting = set(fits)
+                    left = [place for i, place in enumerate(left) if i not in fitting]
+            known.sort(key=often.__getitem__, reverse=True)
+
     def scan(self, message: str, head: str, start: int) -> Layout:
         """The layout of a record that no template fits, whose object begins at `start`; the next of its kind may."""
         layout = scan(message, start)
         names = [name for name, _, _ in layout.values]
         once = len(set(names)) == len(names) and _HOLDERS.isdisjoint(names)  # of two, the later one counts
-        whole = not layout.cut and layout.end == len(message) and _encodable(message)
-        if once and whole and self.find(message.encode(), 0, head) is None:
+        whole = not layout.cut and layout.end == len(message) and encodable(message)
+        if once and whole:
             self._learn(head, message, layout)
         return layout
 
@@ -327,8 +451,8 @@ class Templates:
         del known[_KEPT:]
 
 
-def _encodable(message: str) -> bool:
-    """Whether it is what its bytes say: halves of surrogate pairs, which JSON may hold, have none."""
+def encodable(message: str) -> bool:
+    """Whether a message is what its bytes say: halves of surrogate pairs, which JSON may hold, have none."""
     return message.encode("utf-8", "replace").decode() == message
 
 

@@ -48,11 +48,24 @@ class LineForm:
         found = self._match(body.decode(), start)
         return found.groups() if found is not None else None
 
+    def every(self, bodies: Sequence[bytes], starts: Sequence[int]) -> tuple[list[int], list[list[Any]]]:
+        """The same for many messages: the places of those of the form, and what the groups hold, side by side."""
+        messages = [body[start:] for body, start in zip(bodies, starts, strict=True)]
+        joined = b"\n".join(messages)
+        told: list[Sequence[Any] | None]
+        if joined.isascii() and b"\x1b" not in joined and all(self._within in message for message in messages):
+            found = map(self._match, joined.decode().split("\n"))
+            told = [each.groups() if each is not None else None for each in found]
+        else:
+            told = list(map(self.find, bodies, starts))
+        places = [place for place, groups in enumerate(told) if groups is not None]
+        return places, list(map(list, zip(*(told[place] or () for place in places), strict=True)))
+
     def plain(self, texts: Sequence[Any]) -> bool:
         """Whether a message can be told together with others: all can."""
         return True
 
-    def alike(self, every: Sequence[Sequence[Any]]) -> bool:
+    def alike(self, texts: Sequence[Sequence[Any]]) -> bool:
         """The same for several."""
         return True
 
@@ -66,11 +79,11 @@ class LineForm:
         return facts.from_pattern(self._pattern, (None, *row.texts), fact)
 
     def columns(self, texts: Sequence[Sequence[Any]]) -> Columns:
-        """What messages say."""
+        """What messages say, whose groups are side by side."""
         columns = Columns(self.event, {"pattern": self._pattern.id}, dict(self._pattern.detail))
-        groups = list(zip(*texts, strict=True))
         for group, name, of in self._takes:
-            values = [of(text) if text is not None else None for text in groups[group - 1]]
+            said = {text: of(text) for text in set(texts[group - 1]) if text is not None}
+            values = list(map(said.get, texts[group - 1]))
             told = columns.columns if name in facts.SLOTS else columns.details
             if name in told:  # the later one counts, where it says something
                 values = [old if new is None else new for old, new in zip(told[name], values, strict=True)]

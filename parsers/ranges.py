@@ -116,11 +116,11 @@ class _RangeReader(BlockReader):
         return super()._arrival(rid, event, line)
 
     def range(
-        self, facts: Sequence[Fact | Row], lines: int, cut: int, begins: bool, quiet: bool, trails: bool
+        self, facts: Sequence[Fact | Row | None], lines: int, cut: int, begins: bool, quiet: bool, trails: bool
     ) -> Range:
         """What was read."""
         return Range(
-            packed(facts),
+            packed(facts, self.told.values()),
             tuple(i for i, fact in enumerate(facts) if isinstance(fact, Fact) and _marked(fact)),
             lines,
             cut,

@@ -67,22 +67,26 @@ class RecordForm:
             return False
         return self._sampling is None or not _sampled(texts[self._sampling])[1]
 
-    def taken(self, every: Sequence[Sequence[bytes]]) -> list[bool]:
-        """Which of some records are told by their values."""
-        rids, *inner = [[texts[place] for texts in every] for place in (self._rid, *self._beside)]
+    def taken(self, texts: Sequence[Sequence[bytes]]) -> list[bool]:
+        """Which of some records, their values side by side, are told by these."""
+        rids, inner = texts[self._rid], [texts[place] for place in self._beside]
         joined = b"".join(map(b"".join, inner))
         simple = (
             b"\\" not in joined
             and sum(max(map(len, values)) for values in (rids, *inner)) <= _LONG
             and _RIDS.fullmatch(b"".join(rids)) is not None
-            and (self._session is None or all(texts[self._session][:1] != b"[" for texts in every))
-            and (self._sampling is None or not any(_sampled(s)[1] for s in {texts[self._sampling] for texts in every}))
+            and (self._session is None or not any(value[:1] == b"[" for value in set(texts[self._session])))
+            and (self._sampling is None or not any(_sampled(value)[1] for value in set(texts[self._sampling])))
         )
-        return [True] * len(every) if simple else list(map(self.takes, every))
+        return [True] * len(rids) if simple else [self.takes(each) for each in zip(*texts, strict=True)]
 
     def rid(self, texts: Sequence[bytes]) -> str:
         """The rid of a record whose values it takes."""
         return _name(texts[self._rid])
+
+    def rids(self, texts: Sequence[Sequence[bytes]]) -> list[str]:
+        """Those of several, whose values are side by side."""
+        return _names(texts[self._rid])
 
     def path(self, texts: Sequence[bytes]) -> None:
         """No record names a path."""
@@ -95,13 +99,13 @@ class RecordForm:
             and (self._reason is None or _reason(texts[self._reason]) is not None)
         )
 
-    def alike(self, every: Sequence[Sequence[bytes]]) -> bool:
-        """Whether all of some records can be told together."""
+    def alike(self, texts: Sequence[Sequence[bytes]]) -> bool:
+        """Whether all of some records, their values side by side, can be told together."""
         session, reason = self._session, self._reason
         return (
             self._columnar
-            and (session is None or all(texts[session] == b"None" for texts in every))
-            and (reason is None or None not in map(_reason, {texts[reason] for texts in every}))
+            and (session is None or {b"None"}.issuperset(texts[session]))
+            and (reason is None or None not in map(_reason, set(texts[reason])))
         )
 
     def fact(self, source: str, row: Row) -> Fact:
@@ -114,12 +118,11 @@ class RecordForm:
         return fact
 
     def columns(self, texts: Sequence[Sequence[bytes]]) -> Columns:
-        """What records say whose values are plain."""
-        values = list(zip(*texts, strict=True))
+        """What records say whose values, side by side, are plain."""
         shared = {name: getattr(self._blank, name) for name in _SHARED}
-        columns = Columns(self.event, shared, self._blank.detail, {"rid": list(map(_name, values[self._rid]))})
+        columns = Columns(self.event, shared, self._blank.detail, {"rid": self.rids(texts)})
         for place, fill in self._columns:
-            fill(columns, values[place])
+            fill(columns, texts[place])
         return columns
 
 
@@ -135,6 +138,11 @@ _LONG = 1000
 
 def _name(rid: bytes) -> str:
     return rid[1:-1].decode("utf-8", "replace")
+
+
+def _names(rids: Sequence[bytes]) -> list[str]:
+    joined = b"".join(rids)  # none has a quote inside
+    return joined[1:-1].decode().split("''") if joined.isascii() else list(map(_name, rids))
 
 
 def _prompted(blank: Fact) -> bool:
@@ -275,9 +283,17 @@ def _fill_text(fact: Fact, text: bytes) -> None:
 
 
 def _fill_texts(columns: Columns, texts: Sequence[bytes]) -> None:
-    values = list(map(_opening, texts))
+    """Fills in the openings of prompts, and of short ones how many tokens they have at most."""
+    heads = [text[1 : min(len(text) - 1, OPENING)] for text in texts]
+    joined = b"\n".join(heads)
+    if joined.isascii() and all(text[0] == _QUOTE and text.find(b"'", 1) == len(text) - 1 for text in texts):
+        values: list[Any] = joined.decode().split("\n")
+        most = [len(value) + 1 if len(value) < OPENING - 1 else None for value in values]
+    else:
+        values = list(map(_opening, texts))
+        most = list(map(most_tokens, values))
     columns.details["opening"] = [value if isinstance(value, str) else None for value in values]
-    columns.details["prompt_ids"] = list(map(most_tokens, values))
+    columns.details["prompt_ids"] = most
 
 
 def _size(text: bytes) -> Any:

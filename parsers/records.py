@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -185,8 +185,16 @@ class RecordReader:
         """
         for pattern, index in self._raw_ended.items():
             if pattern.closes.search(text):
-                for fact in self.facts[index:]:
-                    fact.tainted = True
+                self._taint(self._since(index))
+
+    def _since(self, index: int) -> Iterable[Any]:
+        """The facts from a place on."""
+        return self.facts[index:]
+
+    def _taint(self, facts: Iterable[Any]) -> None:
+        """Facts turn out to be what a stranger may have written."""
+        for fact in facts:
+            fact.tainted = True
 
     def _known(self, pattern: Pattern, fact: Fact) -> None:
         if pattern.raw:
@@ -316,7 +324,7 @@ class RecordReader:
             rids = record.rid if isinstance(record.rid, list) else [record.rid or ""]
             ended = fact.event is Event.REQUEST_FINISHED  # a batch ends at once
             lines = [self._arrival(rid, fact.event, fact.line) for rid in (rids[:1] if ended else rids) if rid]
-            self._strangers.quote(record.strangers(), lines[0] if lines else None)
+            self._taint(self._strangers.quote(record.strangers(), lines[0] if lines else None))
         for one in found:
             self._note(one)
             if one.finish_message and "\n" in one.finish_message:

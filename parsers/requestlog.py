@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import orjson
 
 from sglang_lifecycle.parsers import literals
-from sglang_lifecycle.parsers.layouts import Template, Templates
+from sglang_lifecycle.parsers.layouts import Template, Templates, encodable
 
 TEXT_HEADS = {
     "Receive: obj=": "request.received",
@@ -122,9 +123,16 @@ def find(line: bytes, start: int) -> Known | None:
     return _templates.find(line, start, head[1])
 
 
-def begins(key: bytes) -> bool:
-    """Whether a text record may begin with some eight bytes."""
-    return key in _BY_KEY
+def every(
+    lines: Sequence[bytes], starts: Sequence[int], key: bytes
+) -> Iterator[tuple[Template, list[int], list[list[bytes]]]]:
+    """The same for many records that begin with the same eight bytes: templates, the places of those, and the values.
+
+    Values are side by side, as `Template.every` gives them.
+    """
+    begins, head = _BY_KEY.get(key, (b"", ""))
+    if begins and all(line.startswith(begins, start) for line, start in zip(lines, starts, strict=True)):
+        yield from _templates.every(lines, starts, head)
 
 
 _KEY = 8
@@ -138,9 +146,13 @@ def read(message: str) -> RequestRecord | None:
     head = next((head for head in TEXT_HEADS if message.startswith(head)), None)
     if head is None:
         return None
-    event, layout = TEXT_HEADS[head], _templates.scan(message, head, message.index("=") + 1)
-    record = RequestRecord(event, None, fields=layout.names, cut=layout.cut)
-    record.trailing = not layout.cut and layout.end < len(message) and event != "request.received.openai"
+    known = _templates.find(message.encode("utf-8", "replace"), 0, head)
+    if known is not None and encodable(message):
+        template, texts = known
+        return _of_values(template, zip(template.varies, (text.decode() for text in texts), strict=True))
+    layout = _templates.scan(message, head, message.index("=") + 1)
+    record = RequestRecord(TEXT_HEADS[head], None, fields=layout.names, cut=layout.cut)
+    record.trailing = not layout.cut and layout.end < len(message) and record.event != "request.received.openai"
     for name, start, end in layout.values:
         _take(record, name, message[start:end])
     return _whole(record)
@@ -148,8 +160,13 @@ def read(message: str) -> RequestRecord | None:
 
 def settled(template: Template) -> RequestRecord:
     """What all records of a template say."""
+    return _of_values(template, ())
+
+
+def _of_values(template: Template, values: Iterable[tuple[str, str]]) -> RequestRecord:
+    """The record of a template that has some more values, by their names."""
     record = RequestRecord(TEXT_HEADS[template.head], None, fields=template.names)
-    for name, text in template.settled.items():
+    for name, text in (*template.settled.items(), *values):
         _take(record, name, text)
     if record.meta is None and not OUTPUTS.isdisjoint(template.varies):
         record.meta = {}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sglang_lifecycle.parsers.evidence import Fact
 from sglang_lifecycle.parsers.forms import Row
@@ -24,7 +25,9 @@ _GAPS = 8  # texts with a gap that are remembered, the newest
 _HIDDEN = 2_000  # lines that a gap may hide at most
 _LINES = 20_000  # lines of strangers that are remembered, the newest
 _FIRSTS = 64  # first lines of texts that are remembered, the newest
-_RECENT = 4_096  # facts whose lines are remembered, for texts that are quoted only after they were printed
+
+RECENT = 4_096
+"""Facts whose lines are remembered, for texts that are quoted only after they were printed."""
 
 
 class Strangers:
@@ -39,7 +42,8 @@ class Strangers:
         self._window = ""  # the newest lines, kept while gaps are known
         self._after: str | None = None  # inside a gap: the words that end it
         self._hidden = 0
-        self.recent: deque[tuple[bytes, Fact | Row]] = deque(maxlen=_RECENT)
+        self.recent: deque[tuple[bytes, int, Any]] = deque(maxlen=RECENT)
+        """The newest lines of facts, with their numbers and what stands for their facts."""
 
     @property
     def known(self) -> bool:
@@ -86,13 +90,13 @@ class Strangers:
 
     def remember(self, line: Line, fact: Fact | Row) -> None:
         """Keep the line of a fact for a while."""
-        self.recent.append((line.body, fact))
+        self.recent.append((line.body, line.number, fact))
 
-    def quote(self, texts: Iterable[str | None], since: int | None = None) -> None:
+    def quote(self, texts: Iterable[str | None], since: int | None = None) -> list[Any]:
         """Take in texts that clients chose.
 
-        `since` is the line from which on SGLang may have printed them already: facts of later lines that are among
-        theirs are tainted now. What stands before cannot be theirs, though they may have copied it.
+        `since` is the line from which on SGLang may have printed them already: the facts of later lines that are among
+        theirs come back. What stands before cannot be theirs, though they may have copied it.
         """
         news = False
         for text in texts:
@@ -100,9 +104,10 @@ class Strangers:
                 self._gap(text)
             if text and "\n" in text:
                 news = self._take(text) or news
-        if news and since is not None:
-            for body, fact in self.recent:
-                fact.tainted = fact.tainted or (fact.line > since and self._has(body.decode("utf-8", "replace")))
+        if not news or since is None:
+            return []
+        later = ((body, fact) for body, number, fact in self.recent if number > since)
+        return [fact for body, fact in later if self._has(body.decode("utf-8", "replace"))]
 
     def _take(self, text: str) -> bool:
         """Take in one text; its first line follows SGLang's own words."""
