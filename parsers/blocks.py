@@ -77,6 +77,15 @@ class _Lines:
     """Of the records among them the rid, the kind and the number of the line."""
     records: list[int] = field(default_factory=list)
     """Their places, in order."""
+    often: set[int] = field(default_factory=set)
+    """The places of those that may be said often, word for word."""
+    places: list[int] = field(default_factory=list)
+    """For each line of the block the place that its fact got among all facts, if it was told with others; else -1."""
+
+    def row(self, place: int) -> Row:
+        """What a line told with others says, by the place of its fact."""
+        index = self.places.index(place)
+        return next(row for rows in self.rows if (row := rows.row(index)) is not None)
 
 
 def blocks(file: BinaryIO, lines: Forward, end: int) -> Iterator[Block]:
@@ -110,12 +119,13 @@ class BlockReader(RecordReader):
     def __init__(self, source: Source, prefix: Prefix) -> None:
         super().__init__(source, prefix)
         self.told: dict[Form, Rows] = {}
+        self._taken = _Lines(bytearray())  # those of the block at hand
         self._restarted = False  # a server has started in this block: what was known of records no longer counts
 
     def take(self, block: Block) -> None:
         """Take the next lines."""
         self._restarted = False
-        lines = self._lines(block)
+        lines = self._taken = self._lines(block)
         place, size = 0, len(block.bodies)
         for other in [*(index for index, known in enumerate(lines.known) if not known), size]:
             while place < other:
@@ -129,6 +139,11 @@ class BlockReader(RecordReader):
             if other < size:
                 self._alone(block, other)
                 place = other + 1
+        for rows in lines.rows:
+            rows.places = [lines.places[index] for index in rows.places]
+            told = self.told.setdefault(rows.form, Rows(rows.form, [[] for _ in rows.texts]))
+            told.add(rows.chosen([place >= 0 for place in rows.places]))
+        self._taken = _Lines(bytearray())
 
     def _of_row(self, row: Row) -> Fact | Row:
         return row if row.form.plain(row.texts) else super()._of_row(row)
@@ -147,7 +162,8 @@ class BlockReader(RecordReader):
         """What has a place among the facts, told by itself from now on."""
         found: Fact | Row | None = self.facts[place]
         if found is None:
-            found = next(row for rows in self.told.values() if (row := rows.row(place)) is not None)
+            before = (row for rows in self.told.values() if (row := rows.row(place)) is not None)
+            found = next(before, None) or self._taken.row(place)
             self.facts[place] = found
         return found
 
@@ -170,16 +186,13 @@ class BlockReader(RecordReader):
         shift = len(self.facts) - start
         self.facts += [lines.single.get(index) for index in range(start, end)]
         self.source.recognised += end - start
-        for rows in lines.rows:
-            told = self.told.setdefault(rows.form, Rows(rows.form, [[] for _ in rows.texts]))
-            told.add(rows.between(start, end), shift)
+        lines.places[start:end] = range(start + shift, end + shift)
         self._strangers.recent.extend(self._recent(block, start, end, shift))
         for index in lines.records[bisect_left(lines.records, start) : bisect_left(lines.records, end)]:
             self._arrival(*lines.arrived[index])
         said = [index for index in block.again if start <= index < end]
         for index in sorted({*said, end - 1}):  # after any other line no repetition follows
-            fact, self._said = self._single(index + shift), None
-            self._say(block.line(index), fact, fact.form.path(fact.texts) if isinstance(fact, Row) else None)
+            self._said = (block.line(index), self._single(index + shift)) if index in lines.often else None
             if index in block.again:
                 self.again(*block.again[index])
 
@@ -191,7 +204,7 @@ class BlockReader(RecordReader):
 
     def _lines(self, block: Block) -> _Lines:
         """What lines of known forms say."""
-        lines = _Lines(bytearray(len(block.bodies)))
+        lines = _Lines(bytearray(len(block.bodies)), places=[-1] * len(block.bodies))
         starts, stamps = self._beginnings(block.bodies)
         for key, group in self._groups(block.bodies, starts, stamps).items():
             for form, places, texts in self._formed(block, key, group, [starts[place] for place in group]):
@@ -201,6 +214,7 @@ class BlockReader(RecordReader):
                 rows.offsets = [block.offsets[place] for place in places]
                 rows.lengths = [len(block.bodies[place]) + 1 for place in places]
                 rows.stamps = [stamps[place] or _BARE for place in places]
+                lines.often.update(compress(places, form.often(texts)))
                 for place in places:
                     lines.known[place] = 1
                 if isinstance(form, RecordForm):
@@ -241,28 +255,34 @@ class BlockReader(RecordReader):
         self, block: Block, key: bytes, group: list[int], starts: list[int]
     ) -> Iterator[tuple[Form, list[int], list[list[Any]]]]:
         """The forms of lines that begin alike: the places of those that have one, and what differs in them."""
-        bodies, again = [block.bodies[place] for place in group], block.again
-        form = lineforms.known(key)
-        if form is not None:
-            found, texts = form.every(bodies, starts)
-            kept = [
-                group[i] not in again or lineforms.repeats(form.event, form.path([each[place] for each in texts]))
-                for place, i in enumerate(found)
-            ]
-            yield from _chosen(form, [group[i] for i in found], texts, kept)
+        bodies = [block.bodies[place] for place in group]
+        line = lineforms.known(key)
+        if line is not None:
+            found, texts = line.every(bodies, starts)
+            if found:
+                yield from _once(block, line, [group[index] for index in found], texts, line.often(texts))
             return
         for template, found, values in requestlog.every(bodies, starts, key):
             record = self._form(template)
             if record is not None:
-                kept = [taken and group[i] not in again for taken, i in zip(record.taken(values), found, strict=True)]
-                yield from _chosen(record, [group[i] for i in found], values, kept)
+                places, values = _chosen([group[index] for index in found], values, record.taken(values))
+                yield from _once(block, record, places, values, record.often(values))
 
 
-def _chosen(
-    form: Form, places: list[int], texts: list[list[Any]], kept: Sequence[bool]
+def _chosen(places: list[int], texts: list[list[Any]], kept: Sequence[bool]) -> tuple[list[int], list[list[Any]]]:
+    if all(kept):
+        return places, texts
+    return list(compress(places, kept)), [list(compress(each, kept)) for each in texts]
+
+
+def _once(
+    block: Block, form: Form, places: list[int], texts: list[list[Any]], often: Sequence[bool]
 ) -> Iterator[tuple[Form, list[int], list[list[Any]]]]:
-    if not all(kept):
-        places, texts = list(compress(places, kept)), [list(compress(each, kept)) for each in texts]
+    """Those of some lines that are not repeated, or may be."""
+    if not block.again.keys().isdisjoint(places):
+        often = often or [False] * len(places)
+        kept = [may or place not in block.again for place, may in zip(places, often, strict=True)]
+        places, texts = _chosen(places, texts, kept)
     if places:
         yield form, places, texts
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import marshal
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, repeat
 from operator import attrgetter
@@ -58,8 +58,8 @@ class Form(Protocol):
     def alike(self, texts: Sequence[Sequence[Any]]) -> bool:
         """Whether rows with texts, side by side, can all be told together; a quick look."""
 
-    def path(self, texts: Sequence[Any]) -> Any:
-        """The path that a row names, if any."""
+    def often(self, texts: Sequence[Sequence[Any]]) -> Sequence[bool]:
+        """Which of some rows, their texts side by side, may be said often, word for word; nothing where none may."""
 
     def fact(self, source: str, row: Row) -> Fact:
         """The fact of a row."""
@@ -119,28 +119,21 @@ class Rows:
         texts = [each[at] for each in self.texts]
         return Row(self.form, self.lines[at], self.offsets[at], self.lengths[at], self.stamps[at], texts)
 
-    def _part(self, pick: Callable[[list[Any]], list[Any]]) -> Rows:
-        rows = Rows(self.form, [pick(each) for each in self.texts])
-        for name in _SIDE_BY_SIDE:
-            setattr(rows, name, pick(getattr(self, name)))
-        return rows
-
     def chosen(self, chosen: Sequence[bool]) -> Rows:
         """Some of them."""
-        return self if all(chosen) else self._part(lambda each: list(compress(each, chosen)))
+        if all(chosen):
+            return self
+        rows = Rows(self.form, [list(compress(each, chosen)) for each in self.texts])
+        for name in _SIDE_BY_SIDE:
+            setattr(rows, name, list(compress(getattr(self, name), chosen)))
+        return rows
 
-    def between(self, first: int, last: int) -> Rows:
-        """Those whose places lie from one to before another."""
-        begin, end = bisect_left(self.places, first), bisect_left(self.places, last)
-        return self if end - begin == len(self.places) else self._part(lambda each: each[begin:end])
-
-    def add(self, others: Rows, ahead: int) -> None:
-        """Take in others, whose places lie so far ahead here."""
-        self.places += [place + ahead for place in others.places]
-        for name in _SIDE_BY_SIDE[1:]:
+    def add(self, others: Rows) -> None:
+        """Take in others, whose places lie behind these."""
+        for name in _SIDE_BY_SIDE:
             getattr(self, name).extend(getattr(others, name))
-        for all_, more in zip(self.texts, others.texts, strict=True):
-            all_ += more
+        for texts, more in zip(self.texts, others.texts, strict=True):
+            texts += more
 
 
 _SIDE_BY_SIDE = ("places", "lines", "offsets", "lengths", "stamps")

@@ -73,6 +73,12 @@ class LineForm:
         """The path that a message names, if any."""
         return texts[self._path - 1] if self._path is not None else None
 
+    def often(self, texts: Sequence[Sequence[Any]]) -> Sequence[bool]:
+        """Which of some messages a server may say often, word for word."""
+        paths = texts[self._path - 1] if self._path is not None and texts else [None] * len(texts[0])
+        may = {path for path in set(paths) if repeats(self.event, path)}
+        return [path in may for path in paths] if may else ()
+
     def fact(self, source: str, row: Row) -> Fact:
         """The fact of a message."""
         fact = Fact(self.event, source, row.line, row.offset, row.length, source, *row.stamp)

@@ -88,8 +88,9 @@ class RecordForm:
         """Those of several, whose values are side by side."""
         return _names(texts[self._rid])
 
-    def path(self, texts: Sequence[bytes]) -> None:
-        """No record names a path."""
+    def often(self, texts: Sequence[Sequence[bytes]]) -> Sequence[bool]:
+        """No record is said twice."""
+        return ()
 
     def plain(self, texts: Sequence[bytes]) -> bool:
         """Whether records with such values can be told together with others."""
