@@ -31,6 +31,7 @@ _POSSIBLE = {
     "pause-abort": ("0.4.9", RELEASES[-1]),
     "weight-update-abort": ("0.4.9", RELEASES[-1]),
     "session-replaced": ("0.4.2", RELEASES[-1]),
+    "session-branch-cleared": ("0.4.2", RELEASES[-1]),
     "session-parent-unknown": ("0.4.2", "0.4.8"),
     "session-parent-unfinished": ("0.4.2", "0.4.8"),
 }
@@ -38,6 +39,7 @@ _POSSIBLE = {
 
 WOULD_DECIDE = {
     "session-replaced": "the request log: a turn of its session with replace",
+    "session-branch-cleared": "the request log: a turn of its session with replace, of a turn before",
     "session-parent-unknown": "the request log from the session's opening on",
     "session-parent-unfinished": "the scheduler's warning in the same second",
     "explicit-abort": "the caller's log of /abort_request (its line carries no rid), or --log-level debug",
@@ -140,10 +142,12 @@ def _positions(scene: Scene) -> dict[Attempt, int]:
 
 
 def _one_stroke(earlier: Attempt, later: Attempt, calls: Sequence[int]) -> bool:
-    """Whether two neighbouring ends fell together: close in time, and no further abort call between them."""
+    """Whether two neighbouring ends fell together: close in time, both there, and no further abort call between."""
     if (later.ended_at or 0.0) - (earlier.ended_at or 0.0) > _TOGETHER:
         return False
     start, end = sorted((earlier.finish_order or 0, later.finish_order or 0))
+    if any(each.received is not None and each.order > start for each in (earlier, later)):
+        return False  # one had ended before the other came
     return bisect.bisect_left(calls, end) == bisect.bisect_right(calls, start)
 
 

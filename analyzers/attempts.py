@@ -184,6 +184,7 @@ class _Collector:
                     self._mention(order, rid, fact)
         if dumped:
             self._dumped(dumped)
+        self._rejoin()
         for attempt in self.found:
             exported = attempt.of(Event.METRICS_EXPORTED) if attempt.finish is None else None
             if exported and exported[-1].finish_type is not None:
@@ -212,12 +213,51 @@ class _Collector:
     def _finish(self, order: int, fact: Fact) -> None:
         assert fact.rid is not None
         attempt = self.newest.get(fact.rid)
+        if attempt is not None and attempt.finish is not None and _copied(attempt.finish, fact):
+            return
         if attempt is not None and attempt.finish is not None and id(attempt.finish) in self.life.suspects:
             attempt.forged.append(attempt.finish)
             attempt.finish = None
         if attempt is None or attempt.finish is not None or attempt.refused_twin:
             attempt = (self._open(fact.rid) if attempt is not None else None) or self._begin(fact.rid, order)
         attempt.finish, attempt.finish_order = fact, order
+
+    def _rejoin(self) -> None:
+        """Two attempts of which the one lacks its beginning and the other its end may be one, or one told twice.
+
+        A collector may deliver lines out of turn or more than once: a `Finish` before its `Receive`, a `Receive` anew.
+        """
+        last: dict[str, Attempt] = {}
+        gone: set[int] = set()
+        for attempt in self.found:
+            before = last.get(attempt.rid)
+            if before is not None and attempt.received is not None and attempt.finish is None:
+                if _out_of_turn(before, attempt):
+                    before.received = attempt.received
+                elif not self._delivered_again(before, attempt):
+                    before = None
+                if before is not None:
+                    before.overwritten = False
+                    before.openai = before.openai or attempt.openai
+                    before.facts += attempt.facts
+                    before.forged += attempt.forged
+                    gone.add(id(attempt))
+                    continue
+            last[attempt.rid] = attempt
+        if gone:
+            self.found = [attempt for attempt in self.found if id(attempt) not in gone]
+
+    def _delivered_again(self, before: Attempt, attempt: Attempt) -> bool:
+        """Whether a `Receive` is the one before, delivered again: a stamp as fine as that, or older than its place."""
+        one, other = before.received, attempt.received
+        if one is None or other is None or one.at is None or not _alike(one, other):
+            return False
+        if (one.at_error or 0.0) <= _FINE:
+            return True
+        at = self.life.places.index(attempt.order) if attempt.order in self.life.places else 0
+        until = one.at + (one.at_error or 0.0)
+        around = (f for f in self.life.told[max(0, at - _NEAR) : at] if f.process == other.process)
+        return any(f.at is not None and f.at_from == "own" and f.at - (f.at_error or 0.0) >= until for f in around)
 
     def _open(self, rid: str) -> Attempt | None:
         """The newest attempt of a rid that was received and has no end yet."""
@@ -269,6 +309,43 @@ def _just_named(attempt: Attempt, record: Fact) -> bool:
     return newest is None or newest.at is None or record.at is None or record.at - newest.at <= _NAMED_BEFORE
 
 
+def _copied(one: Fact, other: Fact) -> bool:
+    """Whether a `Finish` is another one, delivered again: no two requests last as long to the microsecond."""
+    measured = one.e2e_s is not None and one.at == other.at
+    return measured and (one.e2e_s, one.completion_tokens, one.length) == (
+        other.e2e_s,
+        other.completion_tokens,
+        other.length,
+    )
+
+
+def _alike(one: Fact, other: Fact) -> bool:
+    """Whether two records may be one line, delivered twice."""
+    if one.at_from not in ("own", "wrapper") or (one.at, one.length, one.process) != (
+        other.at,
+        other.length,
+        other.process,
+    ):
+        return False
+    first, second = ({k: v for k, v in each.detail.items() if k != "fields"} for each in (one, other))
+    return one.line != other.line and first == second
+
+
+def _out_of_turn(ended: Attempt, begun: Attempt) -> bool:
+    """Whether a `Finish` stands just before the `Receive` of the same attempt, by the time that it took."""
+    finish, record = ended.finish, begun.received
+    if ended.received is not None or finish is None or record is None or finish.at is None or record.at is None:
+        return False
+    if not 0 < begun.order - (ended.finish_order or 0) <= _NEAR:
+        return False
+    slack = (finish.at_error or 0.0) + (record.at_error or 0.0) + 0.5
+    return abs(finish.at - (finish.e2e_s or 0.0) - record.at) <= slack
+
+
+_STAMPED = ("process", "at", "length")
+_MEASURED = ("at", "e2e_s", "completion_tokens", "length")
+_FINE = 0.01  # seconds: no two records of one rid are so close in time
+_NEAR = 40  # facts by which a collector may deliver lines out of turn
 _NAMED_BEFORE = 60.0  # seconds from a line that names a rid to the record that it precedes
 _NAMELESS = frozenset({Event.HTTP_ACCESS, Event.BATCH_PREFILL, Event.BATCH_DECODE})
 """Routine that names no request."""

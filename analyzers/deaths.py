@@ -288,7 +288,7 @@ def remembered(scene: Scene, attempt: Attempt) -> bool | None:
     found = _drained(scene)
     if found is None or found[0] < attempt.order:
         return None  # the list is older than the request
-    return attempt.rid in found[1]
+    return attempt.rid in found[1] or (None if scene.several_workers else False)  # each worker lists its own
 
 
 @per_scene

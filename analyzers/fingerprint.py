@@ -63,9 +63,14 @@ _ROUGHLY = attrgetter("pattern", "message_id", "at_from")
 
 
 def fingerprint(life: Life) -> Release:
-    """The releases that can have written a life's facts."""
+    """The releases that can have written a life's facts.
+
+    Records that no one release writes side by side are those of several servers whose logs became one, as in a rolling
+    upgrade: each of their releases is possible.
+    """
     possible = set(_ALL)
     seen = set()
+    others: list[frozenset[str]] = []  # what records allow that contradict the lines before
     for fact in life.told:
         roughly = _ROUGHLY(fact)
         if roughly in seen and "fields" not in fact.detail and fact.at_from != "neighbours":
@@ -78,6 +83,9 @@ def fingerprint(life: Life) -> Release:
             narrowed = possible & allowed
             if narrowed:  # a line of another process or a damaged one must not empty the set
                 possible = narrowed
+            elif set(fact.detail.get("fields") or ()) >= _WHOLE:
+                others.append(allowed)
+    possible = possible.union(*others)
     return Release(tuple(v for v in RELEASES if v in possible))
 
 

@@ -203,10 +203,11 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
     """A life begins where the arguments are printed again, or where a server that had died is ready again.
 
     `server_args=` is printed once per start by the main process (0.3.6 to 0.5.23). `The server is fired up` alone
-    does not cut: with several HTTP workers each prints it.
+    does not cut: with several HTTP workers each prints it. A request log without stamps of its own tells of no order.
     """
     begins = [0]
     served = died = False
+    dated = {fact.process for fact in facts if fact.at is not None}
     for place, fact in enumerate(facts):
         if (served and fact.event not in _TURNS) or fact.tainted:
             continue
@@ -214,7 +215,7 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
         if (starts and (served or died)) or (fact.event is Event.SERVER_READY and died):
             begins.append(place)
             served = died = False
-        served = served or fact.event in (Event.SERVER_READY, Event.REQUEST_FINISHED, Event.REQUEST_RECEIVED)
+        served = served or (fact.event in _SERVED and fact.process in dated)
         died = died or fact.event in DEATHS
     ends = [*begins[1:], len(facts)]
     return [
@@ -223,5 +224,6 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
     ]
 
 
+_SERVED = frozenset({Event.SERVER_READY, Event.REQUEST_FINISHED, Event.REQUEST_RECEIVED})
 _TURNS = DEATHS | {Event.SERVER_ARGS, Event.SERVER_READY}
 """What ends a life or begins one."""

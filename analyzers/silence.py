@@ -23,6 +23,8 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     if finding is not None:
         return finding
     gone = gone_by(scene, attempt)
+    if gone is not None and _posthumous(scene, gone):
+        gone = None
     if gone is not None and dumped.unfinished(attempt) is not None:
         leaked = dumped.leaked(scene, attempt, gone)
         if leaked is not None:
@@ -32,6 +34,12 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     return (_died(scene, attempt) if gone is None else None) or _silent(scene, attempt, gone)
 
 
+def _posthumous(scene: Scene, fact: Fact) -> bool:
+    """Whether a scheduler's line follows the death of its life: it is another server's in the same log."""
+    end = deaths.death(scene)
+    return end is not None and end.cause in _FINAL and end.order < scene.places[id(fact)]
+
+
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     """The server died while it was in flight."""
     death = deaths.death(scene)
@@ -39,7 +47,7 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     entry = dumped.unfinished(attempt)
     after = end is not None and end.order < attempt.order
     over = end is not None and (end.cause in _FINAL or scene.life.restarted or bool(scene.life.killed))
-    if end is None or (after and (not over or _went_on(scene))):
+    if end is None or (after and (not over or attempt.received is None or _went_on(scene))):
         return dumped.open_without_death(attempt)
     if entry is None and death is not None and _never_scheduled(scene, attempt, death):
         text = "Received by an idle server and never scheduled, long before the server died; no line says why."
@@ -80,7 +88,7 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
 
 @per_scene
 def _went_on(scene: Scene) -> bool:
-    """Whether requests came and went well after a death: of a life whose start is missing."""
+    """Whether requests came and went well after a death: of a life whose start is missing, or of another server."""
     end = deaths.death(scene)
     return end is not None and any(
         a.order > end.order and a.received is not None and a.went_well for a in scene.attempts
@@ -122,6 +130,8 @@ _ENDED = frozenset({Event.PROCESS_EXITED, Event.PROCESS_CRASHED})
 
 def _cut_by_shutdown(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
     """Whether a shutdown cut it: the processes have gone, or the drain still listed it and is to be believed."""
+    if deaths.remembered(scene, attempt) is False:
+        return False  # it had ended before the list of what was left
     if scene.life.restarted or scene.life.killed:
         return True
     if any(f.event in _ENDED for f in end.evidence) or end.evidence[0].detail.get("forced"):
@@ -195,11 +205,21 @@ def _answered(scene: Scene, attempt: Attempt) -> bool:
     return scene.last_answer > attempt.order
 
 
+def _possible(scene: Scene, attempt: Attempt) -> list[str]:
+    """What may have become of a rid that has no record.
+
+    A server that drains lists what is left, and in 0.4.9 to 0.5.12 what was aborted in the queue as well.
+    """
+    listed = bool(attempt.of(Event.SERVER_DRAINING))
+    leaks = listed and scene.release.may_be("0.4.9", "0.5.12")
+    return ["in-flight", "finished", *["server-shutdown"] * listed, *["explicit-abort", "client-disconnect"] * leaks]
+
+
 def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
     if attempt.received is None:
         return undecided(
             "Named by a line, but its Receive and Finish are not in these logs.",
-            [(c, "the request log (--log-requests) of the same time") for c in ("in-flight", "finished")],
+            [(c, "the request log (--log-requests) of the same time") for c in _possible(scene, attempt)],
             attempt.facts[:1],
         )
     finding = Finding(

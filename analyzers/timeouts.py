@@ -203,9 +203,21 @@ def _roots(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
         for a in by_rid.get((message_id, attempt.rid[:length]), ())
         if a.ended_at is not None
         and ended is not None
-        and abs(a.ended_at - ended) <= (_ITERATION if _fine(a) and _fine(attempt) else _STROKE)
+        and (_at_once(a, attempt) or _set_back(a, attempt))
         and _rank(a) in (None, _rank(attempt) or _rank(a))
     ]
+
+
+def _at_once(one: Attempt, other: Attempt) -> bool:
+    """Whether two attempts may have been ended by one stroke, by the time of their ends."""
+    within = _ITERATION if _fine(one) and _fine(other) else _STROKE
+    return abs((one.ended_at or 0.0) - (other.ended_at or 0.0)) <= within
+
+
+def _set_back(one: Attempt, other: Attempt) -> bool:
+    """Whether the clock was set back between two ends, so that their times tell nothing of what lay between them."""
+    first, second = sorted((one, other), key=lambda a: a.finish_order or 0)
+    return (second.ended_at or 0.0) < (first.ended_at or 0.0) - _STROKE
 
 
 def _fine(attempt: Attempt) -> bool:
@@ -320,7 +332,8 @@ def _collision(attempt: Attempt, roots: list[Attempt], message_id: str, stage: s
         how = f": it had lasted {told.mine:.1f} s, and the limit is {told.limit:g} s, as told"
     else:
         how = f": it had lasted {mine:.1f} s, that one {limit:.1f} s" if mine and limit else ""
-        sure = all(_measured(each, message_id) for each in roots)  # else the limit may be less than they lasted
+        # else the limit may be less than they lasted
+        sure = all(_measured(each, message_id) and _at_once(each, attempt) for each in roots)
     finding = Finding(
         "timeout-prefix-collision",
         "proven" if sure else "likely",

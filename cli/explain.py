@@ -172,8 +172,10 @@ def _not_found(rid: str, evidence: Evidence, clock: Clock) -> str:
 def _hint(rid: str, evidence: Evidence) -> str:
     if os.path.exists(rid):
         return "it is a path: the request id comes before the paths"
-    if near := next((fact.rid for fact in evidence.facts if fact.rid and rid in fact.rid), None):
+    if near := next((fact.rid for fact in evidence.facts if fact.rid and rid in fact.rid and rid != fact.rid), None):
         return f"did you mean {near!r}?"
+    if any(fact.rid == rid for fact in evidence.facts):
+        return "it is only named where a client may have written it: within the text of a request"
     return "check the id, and whether these logs cover its time and all processes"
 
 

@@ -9,13 +9,15 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
-from sglang_lifecycle.parsers import archives, documents, exhibits, remote, rotation
+from sglang_lifecycle.parsers import archives, documents, exhibits, overlaps, remote, rotation
 from sglang_lifecycle.parsers.compression import Decompressed, compressed
+from sglang_lifecycle.parsers.file import File, Input
 from sglang_lifecycle.parsers.spool import Budget, Refused, spool
 
 DEPTH = 4
@@ -25,49 +27,6 @@ _SNIFF = 8192
 _CHUNK = 1 << 20
 _SUBSTITUTED = ("/dev/fd/", "/proc/self/fd/")  # what a shell puts for `<(kubectl logs …)`
 _CONTROLS = bytes({*range(1, 32), 127} - set(b"\t\n\r\f\b\x1b"))
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file of text. `name` is what the user knows it by, `named` says that the command line names it.
-
-    `path` is where its bytes are: the file itself or a temporary copy. `problem` says why it is not read, `note` what
-    is missing of it. `exhibit` says that it is no log: its lines are facts, made by `exhibits`.
-    """
-
-    name: str
-    path: Path
-    named: bool
-    size: int = 0
-    problem: str | None = None
-    note: str | None = None
-    exhibit: bool = False
-
-    def open(self, near: bool = False) -> BinaryIO:
-        """Open it for reading, little at a time where only what is `near` some places is read. Raises OSError."""
-        return self.path.open("rb", buffering=1 << 14 if near else 1 << 20)
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One log, in one or several files, the oldest first."""
-
-    files: tuple[File, ...]
-
-    @property
-    def name(self) -> str:
-        """The name of its newest file."""
-        return self.files[-1].name
-
-    @property
-    def size(self) -> int:
-        """Bytes of text."""
-        return sum(file.size for file in self.files)
-
-    @property
-    def problem(self) -> str | None:
-        """Why it is not read."""
-        return self.files[0].problem
 
 
 def expand(paths: Sequence[str], failed: list[str], progress: Callable[[int, int], None] | None = None) -> list[Input]:
@@ -93,10 +52,10 @@ def expand(paths: Sequence[str], failed: list[str], progress: Callable[[int, int
         failed.extend(f"{each.name}: {each.problem}" for each in found if each.named and each.problem)
         files.extend(each for each in found if not (each.named and each.problem))
     readable = [file for file in files if not file.problem]
-    return [
-        *(Input(tuple(group)) for group in rotation.logs(readable)),
-        *(Input((file,)) for file in files if file.problem),
-    ]
+    logs = [Input(tuple(group)) for group in rotation.logs(readable)]
+    with suppress(OSError):  # whoever reads it says so
+        logs = overlaps.once(logs)
+    return [*logs, *(Input((file,)) for file in files if file.problem)]
 
 
 def _walk(paths: Sequence[str], failed: list[str], progress: Callable[[int, int], None] | None) -> Iterator[File]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from sglang_lifecycle.parsers import exhibits, requestlog, views
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
+from sglang_lifecycle.parsers.file import Input
 from sglang_lifecycle.parsers.garbage import uncollected
-from sglang_lifecycle.parsers.inputs import Input, expand
+from sglang_lifecycle.parsers.inputs import expand
 from sglang_lifecycle.parsers.outside import Choose, Outside
 from sglang_lifecycle.parsers.prefix import Prefix, zone
 from sglang_lifecycle.parsers.records import STARTS, RecordReader

@@ -123,7 +123,8 @@ class Table:
 
     def may_be_bare(self, line: str) -> bool:
         """Whether a line without any prefix can be a record of its own: a first, cheap look."""
-        return line[:_KEY] in self._by_key or any(text in line for text in self._bare)
+        key = line[:_KEY]
+        return key in self._by_key or key in self._openers or any(text in line for text in self._bare)
 
     def message(self, text: str) -> tuple[Message, re.Match[str]] | None:
         """The known text of a finish reason or an API error that `text` is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -27,6 +28,13 @@ _UNESCAPED = tuple(
 _JSON_HEAD = requestlog.JSON_HEAD.encode()
 _JSON_HEADS = ('{"request_parameters"',)
 NO_PREFIX = Head(None, 0.0, None, "")
+_OUTERMOST = re.compile(r'\s+File "[^"]*", line \d+, in run_(scheduler|detokenizer)_process$')
+"""The first call in the traceback of a process that failed, whose first line may have been lost (0.3.6 to 0.5.23)."""
+
+_CRASHED = {
+    "scheduler": "Scheduler hit an exception: Traceback (most recent call last):",
+    "detokenizer": "DetokenizerManager hit an exception: Traceback (most recent call last):",
+}
 STARTS = frozenset({Event.SERVER_ARGS, Event.SERVER_STARTED})
 """After these the names of a record's fields are told anew."""
 
@@ -117,7 +125,8 @@ class RecordReader:
             return False
         bare = self.prefix.bare(line.text)
         found = self.table.find(bare.message)
-        if found is None or not found[0].may_be_bare or self._inside_traceback(found[0]):
+        opens = may_open and self._tail is None and self.table.opened_by(bare.message, found[0] if found else None)
+        if not opens and (found is None or not found[0].may_be_bare or self._inside_traceback(found[0])):
             return False
         self._record([line], bare, tainted, may_open)
         return True
@@ -200,15 +209,15 @@ class RecordReader:
         if pattern.raw:
             self._raw_ended[pattern] = len(self.facts)
         self._note(fact)
-        if pattern.open_ended and not self._received(fact.rid):  # a rid that was received is all of it
-            self._tainting = _OPEN_LINES
-        elif pattern.event is Event.HTTP_ACCESS:
-            self._tainting = 0
         text = fact.finish_message
         if text and "\n" in text:
             self._texts.append(text)
         elif text and pattern.event is Event.REQUEST_ERROR:
             self._repeat(text)
+        if pattern.open_ended and not self._echo and not self._received(fact.rid):  # else all of it is known
+            self._tainting = _OPEN_LINES
+        elif pattern.event is Event.HTTP_ACCESS:
+            self._tainting = 0
         if pattern.event in STARTS:
             self._seen_fields.clear()
             self._routine.clear()
@@ -324,14 +333,18 @@ class RecordReader:
             rids = record.rid if isinstance(record.rid, list) else [record.rid or ""]
             ended = fact.event is Event.REQUEST_FINISHED  # a batch ends at once
             lines = [self._arrival(rid, fact.event, fact.line) for rid in (rids[:1] if ended else rids) if rid]
-            self._taint(self._strangers.quote(record.strangers(), lines[0] if lines else None))
+            since = next(iter(lines), None)
+            self._taint(self._strangers.quote(record.strangers(), 0 if ended and since is None else since))
         for one in found:
             self._note(one)
             if one.finish_message and "\n" in one.finish_message:
                 self._texts.append(one.finish_message)
 
     def _arrival(self, rid: str, event: Event, line: int) -> int | None:
-        """Of a `Finish` the line of its `Receive`: between them its texts may have been printed."""
+        """Of a `Finish` the line of its `Receive`: between them its texts may have been printed.
+
+        None where the log lacks it, as one that begins late: then they may stand anywhere before.
+        """
         if event is Event.REQUEST_FINISHED:
             return self._arrivals.pop(rid, None)
         self._arrivals[rid] = line
@@ -346,6 +359,9 @@ class RecordReader:
             fact, tail = self._tail
             tail.append(line.text)
             fact.length = line.offset + line.length - fact.offset
+        elif self._tail is None and (frame := _OUTERMOST.match(line.text)) and not self._theirs:
+            self._record([line], self.prefix.bare(_CRASHED[frame[1]]), False, False)
+            self._continuation(line)
         elif line.text:
             self._orphan(line.text)
             self.source.unknown += 1

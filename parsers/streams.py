@@ -13,7 +13,7 @@ from typing import BinaryIO
 from sglang_lifecycle.parsers import clock, inputs, ranges, selection, views
 from sglang_lifecycle.parsers.calibration import Calibration, calibrate
 from sglang_lifecycle.parsers.evidence import Fact, Source
-from sglang_lifecycle.parsers.inputs import File, Input
+from sglang_lifecycle.parsers.file import File, Input
 from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Line, Whole
 from sglang_lifecycle.parsers.outside import Choose, Outside
 from sglang_lifecycle.parsers.views import View
@@ -182,7 +182,7 @@ class Log:
             rotated_within_a_line = file is not self._log.files[-1] and not _ended(file.path, file.size)
             if not parts[-1].view.plain or parts[-1].view.backward or rotated_within_a_line:
                 return []
-            found += ranges.places(file.path, file.size, offset)
+            found += ranges.places(file.path, file.size, offset) if file.size else []
             offset += file.size
         self._parts = parts
         return found
@@ -368,7 +368,7 @@ def _ended(path: Path, size: int) -> bool:
     """Whether a file's last line has its newline, or there is none. Raises OSError."""
     with path.open("rb") as file:
         file.seek(max(0, size - 1))
-        return file.read(1) in (b"", b"\n")
+        return not size or file.read(1) in (b"", b"\n")
 
 
 def _name(log: File | Input, stream: str | None) -> str:

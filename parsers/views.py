@@ -11,7 +11,7 @@ from typing import BinaryIO
 from sglang_lifecycle.parsers import envelopes, requestlog, wrapping
 from sglang_lifecycle.parsers.calibration import Pair
 from sglang_lifecycle.parsers.envelopes import Envelope
-from sglang_lifecycle.parsers.inputs import File
+from sglang_lifecycle.parsers.file import File
 from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Line, line_start
 from sglang_lifecycle.parsers.patterns import table
 from sglang_lifecycle.parsers.prefix import Prefix

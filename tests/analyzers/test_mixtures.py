@@ -1,0 +1,117 @@
+"""Logs that are several servers' by accident, or lack a line that says what the others mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import WAITED, Case, hold
+from lines import used
+
+from sglang_lifecycle.analyzers.explain import explain
+from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.verdict import Verdict
+from sglang_lifecycle.parsers.log import read
+
+Recorded = Callable[[str], Any]
+
+
+def lines(scenario: Any) -> list[str]:
+    text: str = scenario.server_log.read_text("utf-8", errors="surrogateescape")
+    return text.splitlines(keepends=True)
+
+
+def served(scenario: Any) -> list[str]:
+    """The lines of a server after its start."""
+    found = lines(scenario)
+    ready = next(i for i, line in enumerate(found) if "The server is fired up" in line)
+    return found[ready + 1 :]
+
+
+def told(text: list[str], rid: str, folder: Path) -> Verdict:
+    (folder / "server.log").write_text("".join(text), "utf-8", errors="surrogateescape")
+    return explain(Incident(read([str(folder)])), rid)
+
+
+def possible(verdict: Verdict) -> set[str]:
+    return {verdict.cause, *(each.cause for each in verdict.candidates)}
+
+
+def test_who_is_not_among_what_a_drain_lists_is_not_cut_by_the_restart(recorded: Recorded, tmp_path: Path) -> None:
+    text = lines(recorded("0.5.10/s05_disconnect")) + lines(recorded("0.5.10/s06_abort"))
+    assert told(text, "dl-s", tmp_path).cause == "client-disconnect"
+
+
+@pytest.mark.parametrize(
+    ("dead", "rid", "alive"),
+    [
+        ("0.5.23/s11a_kill9_scheduler", "k9-r1", "0.5.23/s13_adversarial"),
+        ("0.5.10/s02e_session_clear_tree", "c-2", "0.5.10/s06_abort"),
+    ],
+)
+def test_a_server_that_goes_on_in_the_same_log_does_not_show_that_the_dead_one_was_left(
+    dead: str, rid: str, alive: str, recorded: Recorded, tmp_path: Path
+) -> None:
+    dying = [line for line in lines(recorded(dead)) if "crash_dump" not in line]
+    verdict = told(dying + served(recorded(alive)), rid, tmp_path)
+    assert recorded(dead).sent[rid][0]["cause"] in possible(verdict)
+
+
+def test_a_rid_that_is_first_named_after_a_crash_did_not_die_of_it(recorded: Recorded, tmp_path: Path) -> None:
+    drain = "Gracefully exiting... Remaining number of requests 1. Remaining requests remaining_rids=['lone']."
+    text = [*lines(recorded("0.5.10/s02e_session_clear_tree")), f"[2026-11-29 18:06:00] {drain}\n"]
+    verdict = told(text, "lone", tmp_path)
+    assert verdict.confidence == "not-established"
+    assert "explicit-abort" in possible(verdict)
+
+
+def test_the_crash_is_known_by_the_rest_of_its_traceback(recorded: Recorded, tmp_path: Path) -> None:
+    text = [line for line in lines(recorded("0.5.10/s02e_session_clear_tree")) if "hit an exception" not in line]
+    verdict = told(text, "c-2", tmp_path)
+    assert verdict.cause == "scheduler-crash"
+    assert "dictionary changed size" in verdict.summary
+
+
+@pytest.mark.parametrize("older", ["0.5.10/s06_abort", "0.5.18/s12_timestats"])
+def test_lines_of_an_older_release_do_not_make_a_timeout_its_own(
+    older: str, recorded: Recorded, tmp_path: Path
+) -> None:
+    scenario = recorded("0.5.23/s14_timeout_prefix")
+    hit = [rid for rid, row in scenario.rows.items() if row.cause == "timeout-prefix-collision"]
+    assert hit
+    text = lines(recorded(older)) + served(scenario)
+    assert {told(text, rid, tmp_path).cause for rid in hit} == {"timeout-prefix-collision"}
+
+
+def test_a_clock_that_was_set_back_hides_no_stroke(tmp_path: Path) -> None:
+    root, hit = used("job-1", 0, 30, WAITED), used("job-10", 25, 30, WAITED)
+    late = [(second, text.replace("10:00:30", "10:00:20")) for second, text in root[1:]]
+    hold(
+        Case([*root[:1], *hit, *late], "job-10", unproven=["waiting-timeout"], says="timeout-prefix-collision"),
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_a_forged_line_is_no_evidence_where_the_log_lacks_what_quotes_it(
+    stamped: bool, recorded: Recorded, tmp_path: Path
+) -> None:
+    """The log begins anywhere, as one that was rotated."""
+    text = lines(recorded("0.5.10/s13b_injection"))
+    if not stamped:
+        text = [re.sub(r"^\[[-\d]+ [:\d]+\] ", "", line) for line in text]
+    victims = [place for place, line in enumerate(text) if "rid='victim'" in line and "innocent" in line]
+    for start in range(0, victims[-1], 3):
+        verdict = told(text[start:], "victim", tmp_path)
+        assert {attempt.cause for attempt in verdict.attempts} <= {"finished"}, f"beginning with line {start + 1}"
+
+
+def test_who_came_later_was_not_ended_by_the_same_stroke(recorded: Recorded, tmp_path: Path) -> None:
+    scenario = recorded("0.5.10/s02c_session_replace")
+    text = [line for line in lines(scenario) if not line.startswith("Receive: obj=GenerateReqInput(rid='r-6'")]
+    verdict = told(text, "r-5", tmp_path)
+    assert verdict.cause != "abort-all"
+    assert "session-branch-cleared" in possible(verdict)
