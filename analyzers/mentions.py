@@ -66,6 +66,13 @@ def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
         finding = undecided(text, [(n, "one HTTP worker, or --log-level debug") for n in names], [*lines, *lost[:1]])
         finding.effects.append("reply-lost")
         return finding
+    displaced = _overwritten(scene, attempt)
+    if displaced is not None and lines[0].at is not None:
+        second = _second(scene, attempt)
+        came = second.received_at if second is not None else None
+        if came is None or lines[0].at - came > _NOTICED:  # its connection was there when the other came
+            displaced.evidence.append(lines[0])
+            return displaced
     workers = scene.several_workers
     kind = lines[0].detail.get("kind")
     how = {1: "at its 4 s poll", 3: "at an output"}.get(kind if isinstance(kind, int) else 0, "")
@@ -87,6 +94,9 @@ def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
         finding.candidates += hung
     else:
         finding.ruled_out.append(Cause("explicit-abort", "an abort call leaves a Finish and no disconnect line"))
+    if displaced is not None:
+        finding.confidence = "likely"
+        finding.candidates.append(("duplicate-rid", "the client's log: did it leave before it sent the rid again?"))
     _note_zombie(attempt, finding)
     return finding
 
@@ -110,6 +120,7 @@ def unanswered(scene: Scene, attempt: Attempt, until: int) -> list[tuple[str, st
 
 
 _HUNG = "the client's log: how long it waited; to 0.4.8 whoever is aborted in the queue hangs until then"
+_NOTICED = 5.0  # seconds within which the API server finds that a connection has gone
 _ALIKE = 4.5  # seconds: a disconnect without a stream is noticed at a poll, up to 4 s late
 
 
@@ -353,7 +364,7 @@ def _overwritten(scene: Scene, attempt: Attempt) -> Finding | None:
     """A second `Receive` of the same rid while it was open: up to 0.5.9 it takes the first one's place silently."""
     if not attempt.overwritten or scene.release.within("0.5.10"):
         return None
-    second = next((a for a in scene.by_rid[attempt.rid] if a.order > attempt.order and a.received), None)
+    second = _second(scene, attempt)
     lines = [*begin(attempt), *(begin(second) if second is not None else [])]
     finding = Finding(
         "duplicate-rid",
@@ -364,6 +375,11 @@ def _overwritten(scene: Scene, attempt: Attempt) -> Finding | None:
     )
     finding.candidates.append(("client-disconnect", "the client's log: did it leave before it sent the rid again?"))
     return finding
+
+
+def _second(scene: Scene, attempt: Attempt) -> Attempt | None:
+    """The next attempt of the same rid."""
+    return next((a for a in scene.by_rid[attempt.rid] if a.order > attempt.order and a.received), None)
 
 
 def _stats(scene: Scene, attempt: Attempt) -> Finding | None:

@@ -73,14 +73,17 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     over = _over(scene, session, places[id(reaped)], Event.SESSION_CLOSED) if reaped is not None else None
     if over is not None and reaped is not None and over.rank == reaped.rank and not _same_close(reaped, over):
         return _closed(scene, f"Session {session!r} had been closed, and what is closed can't expire.", over, said)
-    if reaped is not None and newest is not None and _same_close(reaped, newest):
+    begun = _begun(scene, session, places[id(newest)]) if newest is not None else None
+    if begun is not None and begun.event is Event.SESSION_CLOSE_DEFERRED:
+        return _closed(scene, f"Session {session!r} had been closed before this request came.", begun, said)
+    if reaped is not None and newest is not None and (begun is not None or _same_close(reaped, newest)):
         finding = Finding(
             "session-reaped",
             "proven",
             f"Session {session!r} had expired by inactivity before this request came.",
-            [reaped, said],
+            [begun or reaped, said],
         )
-        finding.chain.append(Cause("session-reaped", f"session {session!r} timed out", [reaped]))
+        finding.chain.append(Cause("session-reaped", f"session {session!r} timed out", [begun or reaped]))
         if _opened_unseen(scene, reaped, said):
             finding.confidence = "likely"
             finding.candidates.append(("session-closed", "the caller's log: which session it opened and closed since"))
@@ -103,6 +106,9 @@ def _opened_unseen(scene: Scene, over: Fact, said: Fact) -> bool:
 
 _AROUND = 400  # facts before and after a refusal among which its warning is looked for
 _AT_ONCE = 1.0  # seconds: the resolution of two stamps of one moment
+_ENDS_OF_SESSION = (
+    Event.SESSION_OPENED, Event.SESSION_REAPED, Event.SESSION_CLOSE_DEFERRED, Event.SESSION_CLOSED
+)  # fmt: skip
 _GONE = ("session-unknown", "session-closed", "session-reaped")
 _ONE_CLOSE = 2.0  # seconds from a session's "timed out, closing" to the lines of that same close
 
@@ -190,12 +196,27 @@ def _closing(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     before = scene.places[id(said)]
     reaped = _over(scene, session, before, Event.SESSION_REAPED)
     deferred = _last(scene, session, before, Event.SESSION_CLOSE_DEFERRED)
-    lines = [f for f in (reaped or deferred, said) if f is not None]
-    if reaped is not None:
+    begun = _begun(scene, session, before)
+    asked = begun is not None and begun.event is Event.SESSION_CLOSE_DEFERRED
+    lines = [f for f in (begun or reaped or deferred, said) if f is not None]
+    if reaped is not None and not asked:
         text = f"Session {session!r} had expired while one of its turns was still in flight."
         return Finding("session-reaped", "proven", text, lines)
     text = f"Session {session!r} was being closed while one of its turns was still in flight."
     return _closed(scene, text, lines[0], said)
+
+
+def _begun(scene: Scene, session: str, before: int) -> Fact | None:
+    """How an end of a session began that waits for a turn: what is being closed may expire, and the other way round.
+
+    Both are told again until the turn ends, and then the session is closed (0.5.11 to 0.5.23).
+    """
+    first: Fact | None = None
+    for place, fact in scene.about_session(session, *_ENDS_OF_SESSION):
+        if place < before:
+            waits = fact.event in (Event.SESSION_REAPED, Event.SESSION_CLOSE_DEFERRED)
+            first = (first or fact) if waits else None
+    return first
 
 
 def _parent(scene: Scene, attempt: Attempt) -> Attempt | None:
@@ -207,13 +228,9 @@ def _parent(scene: Scene, attempt: Attempt) -> Attempt | None:
 
 def _parent_invalid(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """`Invalid request session id`: the parent is not in the tree, or, up to 0.5.9, had not finished."""
-    place = scene.places[id(said)]
-    warnings = [
-        f for f in scene.life.facts[max(0, place - _AROUND) : place + _AROUND]
-        if f.event is Event.SESSION_APPEND_REFUSED and _near(f, said, attempt)
-    ]  # fmt: skip
-    if warnings and not scene.release.within("0.5.10"):
-        return _unfinished(scene, attempt, warnings[-1], said)
+    warning = _warning(scene, attempt, said)
+    if warning is not None and not scene.release.within("0.5.10"):
+        return _unfinished(scene, attempt, warning, said)
     name = attempt.parent_rid or said.parent_rid
     parent = _parent(scene, attempt)
     elsewhere = _other_rank(attempt, parent)
@@ -252,6 +269,19 @@ def _other_rank(attempt: Attempt, parent: Attempt | None) -> str | None:
     return f"{ranks[0]}, not {ranks[1]}"
 
 
+def _warning(scene: Scene, attempt: Attempt, said: Fact) -> Fact | None:
+    """The warning about an unfinished parent that precedes a refusal: the next refusal of its rank is the one meant."""
+    refusal = next(iter(attempt.of(Event.REQUEST_REJECTED)), None)
+    place = scene.places[id(refusal or said)]
+    around = scene.life.facts[max(0, place - _AROUND) : place + (0 if refusal is not None else _AROUND)]
+    for fact in reversed(around):
+        if refusal is not None and fact.event is Event.REQUEST_REJECTED and fact.rank == refusal.rank:
+            return None
+        if fact.event is Event.SESSION_APPEND_REFUSED and _near(fact, said, attempt):
+            return fact
+    return None
+
+
 def _near(fact: Fact, said: Fact, attempt: Attempt) -> bool:
     """Whether a warning without a rid belongs to a refusal: the scheduler writes both at once, at the arrival."""
     lines = attempt.of(Event.REQUEST_REJECTED)
@@ -285,6 +315,9 @@ def _unfinished(scene: Scene, attempt: Attempt, warning: Fact | None, said: Fact
         finding.chain.append(
             Cause("session-parent-unfinished", f"{name!r} was still in flight", [parent.received], rid=name)
         )
+    elif warning is not None:  # which names nobody
+        finding.confidence = "likely"
+        finding.candidates.append(("session-parent-unknown", f"the records of {name!r}"))
     return finding
 
 

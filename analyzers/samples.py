@@ -30,6 +30,13 @@ class _Samples:
     """Those that may have got the same samples, itself included; there is one for each, besides the prompt's own."""
     anyones: list[tuple[int, Fact]] = field(default_factory=list)
 
+    def wanted(self, attempt: int) -> int:
+        """How many of an attempt's samples are wanted by it and its rivals, if these got what can only be theirs."""
+        rivals, mine = self.rivals.get(attempt, set()), set(map(id, self.owned.get(attempt, ())))
+        others = [{id(sample) for sample in self.owned.get(rival, ())} - mine for rival in rivals if rival != attempt]
+        served = [samples for samples in others if samples]
+        return len(rivals) - min(len(served), len(set().union(*served)))
+
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding | None:
     """What became of a request for several samples, as far as samples tell."""
@@ -47,7 +54,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding | None:
         return undecided(text, [(n, "the client's log, and the lines that follow") for n in names], [record])
     text = f"It asked for n={record.detail['n']} samples, which SGLang answers under rids of their own."
     aborted = [s for s in mine if s.finish_type == "abort"]
-    if aborted or len(mine) < len(samples.rivals.get(id(attempt), ())):
+    if aborted or len(mine) < samples.wanted(id(attempt)):
         names = ("finished", "explicit-abort", "client-disconnect")
         return undecided(text, [(n, "which sample's rid belongs to it") for n in names], [record, (aborted or mine)[0]])
     return Finding("finished", "likely", text, [record, mine[0]], stage="finished", status="finished")
