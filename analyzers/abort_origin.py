@@ -14,13 +14,13 @@ from sglang_lifecycle.analyzers import rid_validity, session_params
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Call, Scene, per_scene
+from sglang_lifecycle.analyzers.strokes import TOGETHER, crowd, held_back, in_chunks, surely_met, survivors
 from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _CALL_BEFORE = 8.0  # seconds from an abort call's line to the end that it caused: a running request ends at its next
 # result, which a long prefill delays
 _CALL_AFTER = 1.0  # an access line may be written up to its own second after the end
-_TOGETHER = 1.5  # seconds within which ends belong to one stroke
 _PAUSE = 5.0  # seconds by which a pause answers after the last end: it aborts each second what is left
 _RUNNING_MESSAGES = frozenset({"aborted", "unknown_error"})
 
@@ -73,16 +73,31 @@ _REFUSED = frozenset({"session-parent-unknown", "session-parent-unfinished"})
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """Who aborted an attempt whose `Finish` gives no reason."""
-    for rule in (_grammar, session_params.replaced, rid_validity.old_refusal, _engine_call, _prefix_left, _abort_call):
+    for rule in (_grammar, session_params.replaced, rid_validity.old_refusal, _prefix_left, _engine_call, _abort_call):
         finding = rule(scene, attempt)
         if finding is not None:
             break
     else:
         finding = _unseen(scene, attempt)
+    for cause in _further(scene, attempt):
+        if finding.confidence != "proven" and cause not in {finding.cause, *dict(finding.candidates)}:
+            finding.candidates.append((cause, WOULD_DECIDE[cause]))
     finding.stage = "before-scheduler" if finding.cause in _REFUSED else stage(attempt)
     if attempt.finish is not None and not _told_while_running(attempt.finish) and ran(attempt):
         finding.effects.append("retracted")
     return finding
+
+
+def _further(scene: Scene, attempt: Attempt) -> list[str]:
+    """What looks like an abort by the records alone: a chunked prompt's timeout, a refused parent of old releases."""
+    finish, release = attempt.finish, scene.release
+    assert finish is not None
+    found = []
+    if finish.message_id == "abort_in_waiting_queue" and release.may_be("0.5.20") and in_chunks(scene, attempt):
+        found.append("running-timeout")
+    if attempt.parent_rid is not None and release.may_be("0.4.2", "0.4.8") and (finish.completion_tokens or 0) <= 1:
+        found += sorted(_REFUSED)
+    return found
 
 
 def early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
@@ -93,11 +108,20 @@ def early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     calls = [
         c for c in calls if c.order > attempt.order or (arrived is not None and (c.at or 0.0) >= arrived - _CALL_AFTER)
     ]
-    if calls:
-        text = "Aborted by a call of /abort_request before it reached the waiting queue."
-        return Finding("explicit-abort", "likely", text, [calls[-1].fact, said])
-    names = ("explicit-abort", "client-disconnect", "abort-all")
-    return undecided("Aborted before it reached the waiting queue.", [(c, WOULD_DECIDE[c]) for c in names], [said])
+    engine = scene.engine_causes(at) if at is not None else []
+    if not calls:
+        names = ["explicit-abort", "client-disconnect", "abort-all", *engine]
+        return undecided("Aborted before it reached the waiting queue.", [(c, WOULD_DECIDE[c]) for c in names], [said])
+    together = [a for a in scene.plain_ends if at is not None and abs((a.ended_at or 0.0) - at) <= TOGETHER]
+    prefix = any(attempt.rid.startswith(a.rid) for a in together)
+    names = ["explicit-abort", *["abort-all"] * bool(together), *["abort-prefix-collision"] * prefix, *engine]
+    everyone = len(together) >= len(calls) and not prefix and "abort-all" in names
+    text = "Aborted by a call of /abort_request before it reached the waiting queue"
+    text += f", together with {len(together)} others." if everyone else "."
+    cause = "abort-all" if everyone else "abort-prefix-collision" if prefix else "explicit-abort"
+    finding = Finding(cause, "likely", text, [calls[-1].fact, said])
+    finding.candidates = [(name, WOULD_DECIDE[name]) for name in names if name != cause]
+    return finding
 
 
 def ran(attempt: Attempt) -> bool:
@@ -121,55 +145,6 @@ def _grammar(_: Scene, attempt: Attempt) -> Finding | None:
     )
 
 
-def crowd(scene: Scene, attempt: Attempt) -> list[Attempt]:
-    """The attempts that ended plainly in the same stroke, the one asked for included."""
-    ended = attempt.ended_at
-    if ended is None:
-        return [attempt]
-    members = scene.plain_ends
-    calls = scene.call_orders.get("abort", [])
-    first = last = _positions(scene)[attempt]
-    while first > 0 and _one_stroke(members[first - 1], members[first], calls):
-        first -= 1
-    while last + 1 < len(members) and _one_stroke(members[last], members[last + 1], calls):
-        last += 1
-    return members[first : last + 1]
-
-
-@per_scene
-def _positions(scene: Scene) -> dict[Attempt, int]:
-    return {a: i for i, a in enumerate(scene.plain_ends)}
-
-
-def _one_stroke(earlier: Attempt, later: Attempt, calls: Sequence[int]) -> bool:
-    """Whether two neighbouring ends fell together: close in time, both there, and no further abort call between."""
-    if (later.ended_at or 0.0) - (earlier.ended_at or 0.0) > _TOGETHER:
-        return False
-    start, end = sorted((earlier.finish_order or 0, later.finish_order or 0))
-    if any(each.received is not None and each.order > start for each in (earlier, later)):
-        return False  # one had ended before the other came
-    return bisect.bisect_left(calls, end) == bisect.bisect_right(calls, start)
-
-
-def survivors(scene: Scene, members: Sequence[Attempt], call: Call | None = None) -> list[Attempt]:
-    """Attempts that were in flight when the stroke fell, or when a call came before it, and lived on to another end."""
-    fell = min((a.finish_order for a in members if a.finish_order is not None), default=None)
-    if fell is None:
-        return []
-    inside = {id(a) for a in members}
-    last = max(a.finish_order or 0 for a in members)
-    end = max(a.ended_at or 0.0 for a in members)
-    return [
-        a
-        for a in scene.alive_at(fell)
-        if id(a) not in inside
-        and (call is None or a.order < call.order)
-        and (a.finish_order or 0) > last
-        and not a.synthetic
-        and not (a in _positions(scene) and abs((a.ended_at or 0.0) - end) <= _TOGETHER)
-    ]
-
-
 def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     """A pause in abort mode or a weight update ends everything in flight, then answers (0.4.9 to 0.5.23)."""
     members = crowd(scene, attempt)
@@ -184,7 +159,8 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     lines = [f for f in (start, attempt.finish, call.fact if call is not None else None) if f is not None]
     others = f", together with {len(members) - 1} others" if len(members) > 1 else ""
     finding = Finding(kind, "likely", f"Cut by {what}{others}; nothing that was in flight outlived it.", lines)
-    finding.candidates = [(c, WOULD_DECIDE[c]) for c in ("explicit-abort", "abort-all")]
+    names = ["explicit-abort", "abort-all", *["abort-prefix-collision"] * bool(left(scene, attempt))]
+    finding.candidates = [(c, WOULD_DECIDE[c]) for c in names]
     if not aborts:
         finding.ruled_out.append(Cause("abort-all", "no /abort_request stands before the end"))
     return finding
@@ -205,7 +181,10 @@ def _engine(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> tuple
         if f.at is not None and -_CALL_AFTER <= ended - f.at <= _CALL_BEFORE and not _over_before(scene, f, attempt)
     ]  # fmt: skip
     call = min(calls, key=lambda c: c.order, default=None)
-    if (call is None and not starts) or survivors(scene, members):
+    if call is None and not starts:
+        return None
+    answered = call.order if call is not None else order
+    if any(not held_back(scene, other, answered) for other in survivors(scene, members)):
         return None
     kind = "weight-update-abort" if starts or (call is not None and call.kind == "weights") else "pause-abort"
     return kind, starts[0] if starts else None, call
@@ -254,30 +233,46 @@ def _fresh(scene: Scene, calls: Sequence[Call], members: Sequence[Attempt]) -> l
 
 
 def _prefix_left(scene: Scene, attempt: Attempt) -> Finding | None:
-    """The client of a rid that is its prefix left in the same stroke: its abort hits both (0.4.4 to 0.5.23)."""
-    left = _left(scene, attempt)
-    if not left or _fresh(scene, _aborts_near(scene, crowd(scene, attempt)), crowd(scene, attempt)):
+    """A rid that is its prefix was aborted in the same stroke, which hits both (0.4.4 to 0.5.23).
+
+    Its client left, or, from 0.4.10 to 0.5.15, its grammar refused a token.
+    """
+    roots, members = left(scene, attempt), crowd(scene, attempt)
+    if not roots or _fresh(scene, _aborts_near(scene, members), members):
         return None
-    root, gone = left[0]
-    text = (
-        f"The client of {root.rid!r} left; the abort of its rid hits every rid that begins with it, and this one does."
-    )
-    finding = Finding("abort-prefix-collision", "likely", text, [gone, *_ends(attempt)])
-    finding.chain.append(Cause("client-disconnect", f"the client of {root.rid!r} left", [gone], rid=root.rid))
-    finding.candidates.append(("explicit-abort", WOULD_DECIDE["explicit-abort"]))
+    root, gone = roots[0]
+    engine = _engine(scene, attempt, members)
+    if engine is not None and any(not a.rid.startswith(root.rid) for a in members):
+        return None  # others fell as well
+    cause, what = _PREFIX_ENDS[gone.event]
+    text = f"{what.format(repr(root.rid))}; the abort of its rid hits every rid that begins with it, and this one does."
+    finding = Finding("abort-prefix-collision", "likely", f"{text[0].upper()}{text[1:]}", [gone, *_ends(attempt)])
+    finding.chain.append(Cause(cause, what.format(repr(root.rid)), [gone], rid=root.rid))
+    names = ["explicit-abort", *([engine[0]] if engine is not None else [])]
+    finding.candidates += [(name, WOULD_DECIDE[name]) for name in names]
     return finding
 
 
-def _left(scene: Scene, attempt: Attempt) -> list[tuple[Attempt, Fact]]:
-    """The requests whose rid is its prefix and whose clients were found gone just before it ended, with that line."""
+_PREFIX_ENDS = {
+    Event.CLIENT_DISCONNECTED: ("client-disconnect", "the client of {} left"),
+    Event.GRAMMAR_TOKEN_REFUSED: ("grammar-failed", "the grammar of {} refused a token"),
+}
+"""What aborts a request by its rid, without a call."""
+
+
+def left(scene: Scene, attempt: Attempt) -> list[tuple[Attempt, Fact]]:
+    """The requests whose rid is its prefix and that were aborted just before it ended, with the line that says so."""
     ended = attempt.ended_at
     if ended is None or scene.release.within("0.3.6", "0.4.3"):
         return []
+    events = [Event.CLIENT_DISCONNECTED]
+    if scene.release.may_be("0.4.10", "0.5.15"):
+        events.append(Event.GRAMMAR_TOKEN_REFUSED)
     return [
         (root, fact)
         for root in scene.prefixes(attempt.rid)
-        for fact in root.of(Event.CLIENT_DISCONNECTED)[:1]
-        if fact.at is not None and -_CALL_AFTER < ended - fact.at <= _TOGETHER
+        for fact in root.of(*events)[:1]
+        if fact.at is not None and -_CALL_AFTER < ended - fact.at <= TOGETHER
     ]
 
 
@@ -296,7 +291,7 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     calls = _fresh(scene, calls, members) or calls[-1:]
     assert attempt.finish is not None
     finding = _called(scene, attempt, members, calls)
-    roots = _left(scene, attempt) or _open_prefixes(scene, attempt)
+    roots = left(scene, attempt) or _open_prefixes(scene, attempt)
     if finding is not None and roots and "abort-prefix-collision" not in {finding.cause, *dict(finding.candidates)}:
         finding.candidates.append(("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"]))
     engine = _engine(scene, attempt, members)
@@ -310,7 +305,7 @@ def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: S
     """What some abort calls tell of a stroke and of one that it ended."""
     assert attempt.finish is not None
     alone = len(members) == 1
-    lives_on = survivors(scene, members, calls[0])
+    lives_on = [a for a in survivors(scene, members, calls[0]) if surely_met(scene, a, calls[0])]
     roots = [a for a in members if not _prefixes(a, members)]
     lines: list[Fact] = [calls[0].fact, attempt.finish]
     prefixes = _prefixes(attempt, members)
@@ -421,8 +416,6 @@ def _unseen(scene: Scene, attempt: Attempt) -> Finding:
         for cause, (first, last) in _POSSIBLE.items()
         if scene.release.may_be(first, last) and (session or not cause.startswith("session-"))
     ]
-    if attempt.finish is not None and attempt.finish.message_id == "abort_in_waiting_queue":
-        names += ["running-timeout"] if scene.release.may_be("0.5.20") else []  # of a prompt prefilled in chunks
     finding = undecided(
         "Aborted on request, but no line shows who asked for it.", [(c, WOULD_DECIDE[c]) for c in names], lines
     )

@@ -29,6 +29,8 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
     """
     if attempt.received is None or _several_schedulers(scene) or apart(attempt) or held(scene, attempt):
         return None
+    if _transfers(scene, attempt) and scene.release.may_be("0.3.6", "0.5.2"):
+        return None  # its lines do not count who waits for a transfer
     index = bisect.bisect_right(scene.batch_orders, attempt.order) + 1  # so there always is a line before it
     if index >= len(scene.batch_orders):
         return None
@@ -76,8 +78,8 @@ def _all_new(scene: Scene, index: int) -> bool:
         return False
     if fact.at is None or before.at is None or fact.at - before.at < _IDLE:
         return False
-    chunk = _chunk(scene)
-    if max(each.detail.get("new_token") or 0 for each in (before, fact)) >= chunk:
+    size = chunk(scene)
+    if max(each.detail.get("new_token") or 0 for each in (before, fact)) >= size:
         return False
     began, ended = _apart(scene)
     apart_ = bisect.bisect_left(began, order) - bisect.bisect_right(ended, order)
@@ -92,11 +94,19 @@ def _arrivals(scene: Scene) -> list[int]:
 
 
 @per_scene
-def _chunk(scene: Scene) -> int:
+def chunk(scene: Scene) -> int:
     """Tokens of a prompt that are read at once at most; where the log does not tell, fewer than any default."""
     told = [f.detail.get("chunked_prefill_size") for f in scene.life.of(Event.SERVER_CAPACITY)]
     size = next((size for size in (*told, scene.life.args.get("chunked_prefill_size")) if isinstance(size, int)), 1024)
     return size if size > 0 else 1 << 62  # -1: never in chunks
+
+
+def _transfers(scene: Scene, attempt: Attempt) -> bool:
+    """Whether it is served by two servers, one of which sends its KV to the other."""
+    record = attempt.received
+    return scene.life.args.get("disaggregation_mode") in ("prefill", "decode") or (
+        record is not None and record.room is not None
+    )
 
 
 @per_scene
@@ -124,16 +134,16 @@ def _apart(scene: Scene) -> tuple[list[int], list[int]]:
     The first batch that takes somebody in after one came may have taken in that one.
     """
     found = [a for a in scene.attempts if a.received is not None and a.finish_order is not None and apart(a)]
-    taking = _taking(scene)
+    taken = taking(scene)
     until = []
     for attempt in found:
-        at = bisect.bisect_right(taking, attempt.order)
-        until.append(min(taking[at] if at < len(taking) else scene.life.size, attempt.finish_order or 0))
+        at = bisect.bisect_right(taken, attempt.order)
+        until.append(min(taken[at] if at < len(taken) else scene.life.size, attempt.finish_order or 0))
     return sorted(a.order for a in found), sorted(until)
 
 
 @per_scene
-def _taking(scene: Scene) -> list[int]:
+def taking(scene: Scene) -> list[int]:
     """The places of the batch lines that take somebody in, in order."""
     return [order for order, fact in scene.batches if fact.detail.get("new_seq")]
 
@@ -152,10 +162,10 @@ def _holds(scene: Scene) -> list[tuple[list[int], list[int]]]:
     pauses = sorted(c.order for c in scene.calls if c.kind == "pause" and c.fact.detail.get("http_status") == 200)
     begun = [(scene.places[id(fact)], fact.at) for fact in scene.life.of(Event.WEIGHTS_UPDATE)]
     late = [_at(scene, at + ENGINE_CALL) for _, at in begun if at is not None]
-    orders, taking = scene.call_orders, _taking(scene)
+    orders, taken = scene.call_orders, taking(scene)
     return [
-        (pauses, sorted([*orders.get("continue", []), *taking])),
-        ([order for order, _ in begun], sorted([*orders.get("weights", []), *taking, *late])),
+        (pauses, sorted([*orders.get("continue", []), *taken])),
+        ([order for order, _ in begun], sorted([*orders.get("weights", []), *taken, *late])),
     ]
 
 

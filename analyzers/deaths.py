@@ -256,8 +256,8 @@ def counted(scene: Scene) -> bool:
         return False
     dumps = [f for f in scene.life.of(Event.SERVER_DUMPED) if "unfinished" in f.detail]
     open_ = [a for a in scene.open_at(end.order) if a.finish is None]
-    if any(a.synthetic for a in open_):
-        return False
+    if any(a.synthetic or (a.received is not None and (a.received.detail.get("n") or 1) > 1) for a in open_):
+        return False  # health checks are not listed; of several samples each is
     if not dumps or int(dumps[0].detail["unfinished"]) != len(open_):
         return False
     written = dumps[0].at or 0.0

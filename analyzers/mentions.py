@@ -53,7 +53,7 @@ def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
         and scene.places[id(f)] < scene.places[id(lines[0])]
     ]  # fmt: skip
     rejected = attempt.of(Event.REQUEST_REJECTED)
-    if rejected:
+    if rejected and scene.several_workers:
         finding = outcomes.by_message(scene, attempt, rejected[0])
         finding.effects.append("reply-lost")
         finding.evidence.append(lines[0])
@@ -94,6 +94,9 @@ def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
         finding.candidates += hung
     else:
         finding.ruled_out.append(Cause("explicit-abort", "an abort call leaves a Finish and no disconnect line"))
+    if rejected:  # its answer waited in the queue
+        refusal = outcomes.by_message(scene, attempt, rejected[0])
+        finding.chain += [Cause(refusal.cause, refusal.summary, rejected[:1]), *refusal.chain]
     if displaced is not None:
         finding.confidence = "likely"
         finding.candidates.append(("duplicate-rid", "the client's log: did it leave before it sent the rid again?"))

@@ -9,7 +9,7 @@ import bisect
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sglang_lifecycle.analyzers import session_trace, timeouts
+from sglang_lifecycle.analyzers import abort_origin, session_trace, timeouts
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.incident import Call, Scene
 from sglang_lifecycle.analyzers.scene import ENGINE_CALL
@@ -52,6 +52,8 @@ class Moments:
             for call in scene.calls_between(kind, ended - _CALL_AFTER - slack, ended + ENGINE_CALL):
                 if call.order > order:
                     found.append((Abort(cause, None), call))
+        for root, fact in abort_origin.left(scene, attempt):
+            found.append((Abort("abort-prefix-collision", root.rid), Call("left", scene.places[id(fact)], fact)))
         for update in scene.life.of(Event.WEIGHTS_UPDATE):
             if update.at is not None and -_CALL_AFTER <= ended - update.at <= ENGINE_CALL:
                 found.append((Abort("weight-update-abort", None), Call("weights", order, update)))

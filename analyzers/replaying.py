@@ -193,6 +193,8 @@ def _seen(attempt: Attempt) -> Seen | None:
         if finish.finish_type != "abort":
             return None
         return Seen(canonical(finish.message_id) or "", finish.finish_shape)
+    if attempt.of(Event.CLIENT_DISCONNECTED):
+        return None  # before its refusal was answered
     said = next((f for f in attempt.of(Event.REQUEST_REJECTED)), None)
     message = canonical(said.message_id) if said is not None else None
     return Seen(message) if message is not None else None

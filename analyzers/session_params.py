@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
+from sglang_lifecycle.analyzers.rid_validity import REFUSALS
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -70,10 +71,18 @@ def _prompt(newer: Attempt, victim: Attempt) -> bool:
 
 
 def _refused(turn: Attempt) -> bool:
-    """Whether a turn never came into its session: what is refused replaces nothing."""
+    """Whether a turn never came into its session: what is refused by it, or before, replaces nothing.
+
+    Length, grammar and media are looked at when the session has taken it in (0.4.2 to 0.5.23).
+    """
+    said = [fact for fact in (turn.finish, *turn.of(Event.REQUEST_REJECTED)) if fact is not None]
+    if any(fact.message_id in REFUSALS for fact in said):
+        return True
+    if any(fact.event is Event.REQUEST_REJECTED or fact.message_id is not None for fact in said):
+        return False
     answered = turn.access.detail.get("http_status") if turn.access is not None and turn.finish is None else None
     ended = turn.finish.status_code if turn.finish is not None else answered
-    return bool(turn.errors) or ended == 400 or bool(turn.of(Event.REQUEST_REJECTED))
+    return bool(turn.errors) or ended == 400
 
 
 def replaced(scene: Scene, attempt: Attempt) -> Finding | None:

@@ -229,6 +229,8 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
         mentions.begin(attempt),
         status="in-flight",
     )
+    if any(scene.places[id(fact)] > attempt.order for fact in scene.life.of(Event.SERVER_SIGTERM)):
+        finding.candidates.append(("server-shutdown", "the lines that follow: did it end while the server drained?"))
     if attempt.stream or attempt.openai is not None:
         finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
     if (decides := switched(scene, attempt)) is not None:

@@ -54,7 +54,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     fits = attempt.finish.finish_shape in (None, _SHAPE[message_id])
     stage = "running" if attempt.finish.finish_shape == "scheduler" else "waiting"
     if roots and _too_short(scene, attempt, roots, message_id, fits, None if astray else told):
-        found = _collision(attempt, roots, message_id, stage, None if astray else told)
+        found = _collision(scene, attempt, roots, message_id, stage, None if astray else told)
         if astray:
             found.doubt(_ASTRAY)
         return found
@@ -302,22 +302,47 @@ def _requeued(scene: Scene, attempt: Attempt, message_id: str, told: _Told | Non
     return retracted or ran_before(attempt) or (told is not None and told.confirms)
 
 
-def _measured(attempt: Attempt, message_id: str) -> bool:
-    """Whether what an attempt spent is just what its limit counts: a grammar is compiled before it waits."""
-    finish = attempt.finish
-    if finish is not None and (finish.queue_s is not None or "forward_entry_time" in finish.detail):
-        return True
-    return (
-        message_id == "waiting_timeout"
-        and not ran_before(attempt)
-        and not any(
-            record is not None and (record.detail.get("grammar") or record.detail.get("media"))
-            for record in (attempt.received, finish)
-        )
+def _outlasted(scene: Scene, root: Attempt, other: float, message_id: str) -> bool:
+    """Whether a root surely went on for longer than another's time without reaching the limit, seconds.
+
+    What it lasted in all tells that of neither: time before the queue does not count, and a long forward delays the
+    poll by which the limit strikes. So a batch line has to show that it was in the engine, and another, so much later,
+    that the scheduler had looked and let it be.
+    """
+    end, ended, length = root.finish_order or 0, root.ended_at, spent(root, message_id)
+    if root.finish is None or ended is None or length is None:
+        return False
+    lines = [(fact.at, fact.at_error or 0.0) for fact in scene.batches_between(root.order, end) if fact.at is not None]
+    if message_id == "running_timeout" and _clocked(root.finish):
+        begun: float | None = ended - length
+    else:
+        begun = _inside(scene, root)
+    return begun is not None and any(at - error - begun > other + _SLACK for at, error in lines if at < ended)
+
+
+def _clocked(finish: Fact) -> bool:
+    """Whether SGLang measured when it first ran."""
+    return finish.queue_s is not None or "forward_entry_time" in finish.detail
+
+
+def _inside(scene: Scene, attempt: Attempt) -> float | None:
+    """The latest time by which an attempt was queued or ran: a batch line counts as many as are there.
+
+    UTC epoch seconds; None where no line shows it.
+    """
+    first, last = (
+        bisect.bisect_right(scene.batch_orders, place) for place in (attempt.order, attempt.finish_order or 0)
     )
+    for order, fact in scene.batches[first:last]:
+        counted = (fact.running or 0) + (fact.queued or 0) + (fact.detail.get("new_seq") or 0)
+        if fact.at is not None and counted and counted >= len(scene.open_at(order)):
+            return fact.at + (fact.at_error or 0.0)
+    return None
 
 
-def _collision(attempt: Attempt, roots: list[Attempt], message_id: str, stage: str, told: _Told | None) -> Finding:
+def _collision(
+    scene: Scene, attempt: Attempt, roots: list[Attempt], message_id: str, stage: str, told: _Told | None
+) -> Finding:
     root = roots[0]
     assert attempt.finish is not None
     assert root.finish is not None
@@ -332,8 +357,7 @@ def _collision(attempt: Attempt, roots: list[Attempt], message_id: str, stage: s
         how = f": it had lasted {told.mine:.1f} s, and the limit is {told.limit:g} s, as told"
     else:
         how = f": it had lasted {mine:.1f} s, that one {limit:.1f} s" if mine and limit else ""
-        # else the limit may be less than they lasted
-        sure = all(_measured(each, message_id) and _at_once(each, attempt) for each in roots)
+        sure = all(_at_once(each, attempt) and _outlasted(scene, each, mine or 0.0, message_id) for each in roots)
     finding = Finding(
         "timeout-prefix-collision",
         "proven" if sure else "likely",

@@ -54,7 +54,9 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     stage = "bootstrap" if cause == "pd-bootstrap-failed" else "transfer"
     short = text.split("\n")[0][:160]
     if reason == "aborted":
-        names = ("client-disconnect", "explicit-abort")
+        engine = scene.engine_causes(said.at) if said.at is not None else []
+        names = ["client-disconnect", "explicit-abort", "abort-all", *engine]
+        names += ["abort-prefix-collision"] * bool(scene.prefixes(attempt.rid))
         finding = undecided(
             "Aborted while its KV was on its way; a disconnect, an abort call or the router stands behind it.",
             [(n, "the other side's log, the router's and the access log") for n in names],
