@@ -73,7 +73,7 @@ _REFUSED = frozenset({"session-parent-unknown", "session-parent-unfinished"})
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """Who aborted an attempt whose `Finish` gives no reason."""
-    for rule in (_grammar, session_params.replaced, rid_validity.old_refusal, _prefix_left, _engine_call, _abort_call):
+    for rule in (_grammar, _replaced, rid_validity.old_refusal, _twin_left, _prefix_left, _engine_call, _abort_call):
         finding = rule(scene, attempt)
         if finding is not None:
             break
@@ -230,6 +230,43 @@ def _fresh(scene: Scene, calls: Sequence[Call], members: Sequence[Attempt]) -> l
     before = bisect.bisect_left(ends, first) - 1
     last_end = ends[before] if before >= 0 else -1
     return [c for c in calls if c.order > last_end]
+
+
+def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
+    """Cut by its session; an abort that was asked for before takes effect at its next result, maybe first."""
+    finding = session_params.replaced(scene, attempt)
+    if finding is None:
+        return None
+    calls = _fresh(scene, _aborts_near(scene, [attempt]), [attempt])
+    roots = bool(left(scene, attempt) or _open_prefixes(scene, attempt))
+    for cause in [*["explicit-abort"] * bool(calls), *["abort-prefix-collision"] * roots]:
+        finding.confidence = "likely"
+        finding.ruled_out = [each for each in finding.ruled_out if each.cause != cause]
+        if cause not in dict(finding.candidates):
+            finding.candidates.append((cause, WOULD_DECIDE[cause]))
+    return finding
+
+
+def _twin_left(scene: Scene, attempt: Attempt) -> Finding | None:
+    """The client of a request that it displaced left: the abort of their rid hits whoever has it now (to 0.5.9)."""
+    gone = twin_left(scene, attempt)
+    if gone is None:
+        return None
+    text = "The client of an earlier request with its rid left, and the abort of that rid ended this one."
+    finding = Finding("duplicate-rid", "likely", text, [gone, *_ends(attempt)])
+    finding.chain.append(Cause("client-disconnect", "the first one's client left", [gone], rid=attempt.rid))
+    finding.candidates.append(("explicit-abort", WOULD_DECIDE["explicit-abort"]))
+    return finding
+
+
+def twin_left(scene: Scene, attempt: Attempt) -> Fact | None:
+    """The line of a disconnect just before it ended that is about the request whose rid it took."""
+    ended = attempt.ended_at
+    if ended is None or scene.release.within("0.5.10"):
+        return None
+    twins = [a for a in scene.by_rid[attempt.rid] if a.overwritten and a is not attempt and a.order < attempt.order]
+    lines = [fact for a in (*twins, attempt) for fact in a.of(Event.CLIENT_DISCONNECTED)] if twins else []
+    return next((f for f in lines if f.at is not None and -_CALL_AFTER < ended - f.at <= TOGETHER), None)
 
 
 def _prefix_left(scene: Scene, attempt: Attempt) -> Finding | None:

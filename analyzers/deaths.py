@@ -20,6 +20,9 @@ _COMMUNICATION = re.compile(
 
 _AROUND = 10.0  # seconds around such an error in which the line of the rank that failed stands
 _DUMP_KEEPS = 300.0  # seconds for which an ended request stays in the list that a crash dump writes
+NOTICED = 5.0
+"""Seconds within which the API server finds that a connection has gone."""
+
 _ENDS = frozenset({
     Event.WATCHDOG_FIRED, Event.PROCESS_CRASHED, Event.PROCESS_EXITED, Event.PROCESS_SIGQUIT, Event.PROCESS_FATAL,
     Event.SERVER_SIGTERM,
@@ -146,6 +149,34 @@ def replaced(scene: Scene) -> Death | None:
     found = Death("process-killed", scene.life.size, "the server was started again", following.life.told[:1])
     found.candidates = [(cause, "the server's exit code") for cause in ("server-shutdown", "scheduler-crash")]
     return found
+
+
+@per_scene
+def went_on(scene: Scene) -> bool:
+    """Whether requests came and went well after a death: of a life whose start is missing, or of another server."""
+    end = death(scene)
+    return end is not None and any(
+        a.order > end.order and a.received is not None and a.went_well for a in scene.attempts
+    )
+
+
+FINAL = frozenset({"scheduler-crash", "process-killed", "watchdog-timeout"})
+"""Deaths after which the same life answers nothing: what it still receives dies of them as well."""
+
+
+def outlived(scene: Scene, fact: Fact, notice: float = NOTICED) -> bool:
+    """Whether a line was written when its life could answer nobody any more.
+
+    Up to 0.5.9 the API server does not notice that a scheduler or a detokenizer has gone: it goes on, and finds that
+    clients give up, within `notice` seconds at most after they did.
+    """
+    end = death(scene)
+    if end is None or end.cause not in FINAL:
+        return False
+    if end.order < scene.places[id(fact)]:
+        return True
+    slack = (end.evidence[0].at_error or 0.0) + (fact.at_error or 0.0)
+    return end.at is not None and fact.at is not None and fact.at - end.at > notice + slack
 
 
 def _first_crash(facts: list[tuple[int, Fact]]) -> tuple[int, Fact] | None:

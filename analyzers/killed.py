@@ -17,7 +17,7 @@ _LINGERS = 20.0  # seconds that the rest of a server may go on writing once a pr
 _OURS = re.compile(r"python|sglang|ray::|\bpt_\w", re.IGNORECASE)
 """What its processes are called: torch names the main thread of every process `pt_main_thread`."""
 
-_CHILD = re.compile(r"sglang::(?:sched|detok)", re.IGNORECASE)
+_CHILD = re.compile(r"sglang::(sched|detok)", re.IGNORECASE)
 """A process whose death the API server does not notice up to 0.5.9: it goes on writing."""
 
 _KILLED = frozenset({9, 137})
@@ -63,12 +63,17 @@ def _stops(life: Life, fact: Fact) -> bool:
     margin = fact.at_error or 0.0
     if end - _LINGERS - margin <= fact.at <= end + _AFTER + margin:
         return True
-    return _CHILD.search(str(fact.detail.get("name", ""))) is not None and _falls_silent(life, fact.at)
+    child = _CHILD.search(str(fact.detail.get("name", "")))
+    return child is not None and _falls_silent(life, fact.at, child[1].lower())
 
 
-def _falls_silent(life: Life, at: float) -> bool:
-    """Whether batches were formed and requests ended before a time, and none after it, though lines go on."""
-    works = life.of(Event.BATCH_PREFILL, Event.BATCH_DECODE, Event.REQUEST_FINISHED)
+def _falls_silent(life: Life, at: float, child: str) -> bool:
+    """Whether what a child works for came before a time, and none after it, though lines go on.
+
+    Without a scheduler no batch is formed; without a detokenizer nothing that was is answered.
+    """
+    batches = (Event.BATCH_PREFILL, Event.BATCH_DECODE) if child == "sched" else ()
+    works = life.of(*batches, Event.REQUEST_FINISHED)
     times = [fact.at for fact in works if fact.at is not None]
     return bool(times) and at - _AFTER <= max(times) <= at + 1.0 and bool(life.of(Event.SERVER_HEALTH_FAILED))
 

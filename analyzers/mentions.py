@@ -44,7 +44,7 @@ def _twin(_: Scene, attempt: Attempt) -> Finding | None:
 def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
     """The API server found the connection closed. With several HTTP workers the reply may have been lost first."""
     lines = attempt.of(Event.CLIENT_DISCONNECTED)
-    if not lines:
+    if not lines or _too_late(scene, lines[0]):
         return None
     lost = [
         f for f in scene.life.of(Event.OUTPUT_LOST)
@@ -70,7 +70,7 @@ def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
     if displaced is not None and lines[0].at is not None:
         second = _second(scene, attempt)
         came = second.received_at if second is not None else None
-        if came is None or lines[0].at - came > _NOTICED:  # its connection was there when the other came
+        if came is None or lines[0].at - came > deaths.NOTICED:  # its connection was there when the other came
             displaced.evidence.append(lines[0])
             return displaced
     workers = scene.several_workers
@@ -104,6 +104,11 @@ def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
     return finding
 
 
+def _too_late(scene: Scene, fact: Fact, notice: float = deaths.NOTICED) -> bool:
+    """Whether a line only tells what became of a request that its dead server could not answer any more."""
+    return deaths.outlived(scene, fact, notice) and not deaths.went_on(scene)
+
+
 def unanswered(scene: Scene, attempt: Attempt, until: int) -> list[tuple[str, str]]:
     """The aborts that may have taken it out of the queue before a place, each with what would decide.
 
@@ -116,14 +121,15 @@ def unanswered(scene: Scene, attempt: Attempt, until: int) -> list[tuple[str, st
     calls = scene.call_orders.get("abort", [])
     if bisect.bisect_left(calls, until) > bisect.bisect_right(calls, attempt.order):
         found.append(("explicit-abort", _HUNG))
-    gone = (fact for other in scene.prefixes(attempt.rid) for fact in other.of(Event.CLIENT_DISCONNECTED))
-    if any(attempt.order < scene.places[id(fact)] < until for fact in gone):
+    prefixes = [other for other in scene.prefixes(attempt.rid) if other.order < until]
+    gone = (fact for other in prefixes for fact in other.of(Event.CLIENT_DISCONNECTED))
+    left = any(other.stream and other.finish is None for other in prefixes)  # without a word
+    if left or any(attempt.order < scene.places[id(fact)] < until for fact in gone):
         found.append(("abort-prefix-collision", _HUNG))
     return found
 
 
 _HUNG = "the client's log: how long it waited; to 0.4.8 whoever is aborted in the queue hangs until then"
-_NOTICED = 5.0  # seconds within which the API server finds that a connection has gone
 _ALIKE = 4.5  # seconds: a disconnect without a stream is noticed at a poll, up to 4 s late
 
 
@@ -201,6 +207,9 @@ def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
 
 def _api_error(scene: Scene, attempt: Attempt) -> Finding | None:
     """The API server answered with an error before the scheduler saw it. The line carries no rid: `likely`."""
+    said = [*attempt.errors[:1], *([attempt.access] if attempt.access is not None else [])]
+    if any(_too_late(scene, fact) for fact in said):
+        return None
     if attempt.errors:
         error = attempt.errors[0]
         finding = outcomes.by_message(scene, attempt, error)
@@ -388,7 +397,7 @@ def _second(scene: Scene, attempt: Attempt) -> Attempt | None:
 def _stats(scene: Scene, attempt: Attempt) -> Finding | None:
     """Time stats without a `Finish`: it left the engine by its output path and nobody was told."""
     stats = attempt.of(Event.REQUEST_STATS)
-    if not stats or attempt.received is None or not attempt.stream:
+    if not stats or attempt.received is None or not attempt.stream or _too_late(scene, stats[0], 0.0):
         return None
     asked = attempt.received.detail.get("max_new_tokens")
     done = stats[0].completion_tokens
@@ -408,7 +417,7 @@ def _batch(scene: Scene, attempt: Attempt) -> Finding | None:
     """A batch is one HTTP request: when its client leaves, the line names only the first member."""
     rids = attempt.received.detail.get("batch", ()) if attempt.received is not None else ()
     for other in (a for rid in rids for a in scene.by_rid.get(rid, ())):
-        if other is attempt or not _same_record(other, attempt):
+        if other is attempt or not outcomes.of_one_record(other, attempt):
             continue
         gone = other.of(Event.CLIENT_DISCONNECTED)
         if gone:
@@ -421,7 +430,7 @@ def _refused_batch(scene: Scene, attempt: Attempt) -> Finding | None:
     """A batch is answered with the first error of a member; of the others nobody is told (all releases)."""
     rids = attempt.received.detail.get("batch", ()) if attempt.received is not None else ()
     for other in (a for rid in rids for a in scene.by_rid.get(rid, ())):
-        if other is attempt or not _same_record(other, attempt) or other.finish is None:
+        if other is attempt or not outcomes.of_one_record(other, attempt) or other.finish is None:
             continue
         if (other.finish.status_code or 0) >= 400:
             found = outcomes.finished(scene, other)
@@ -432,12 +441,6 @@ def _refused_batch(scene: Scene, attempt: Attempt) -> Finding | None:
             _note_zombie(attempt, finding)
             return finding
     return None
-
-
-def _same_record(one: Attempt, other: Attempt) -> bool:
-    """Whether one `Receive` began both."""
-    a, b = one.received, other.received
-    return a is not None and b is not None and (a.source, a.line) == (b.source, b.line)
 
 
 _RULES = (

@@ -21,7 +21,6 @@ from sglang_lifecycle.replay.ends import canonical
 _CALL_BEFORE = 8.0  # seconds from an abort call's line to the end of a running request: its next result may be late
 _CALL_AFTER = 1.0  # an access line may be written up to its own second after the end
 _SLACK = 0.25  # seconds by which a genuine timeout may be measured shorter than its limit
-_STROKE = 1.6  # seconds within which one poll's victims are written
 _DELAY = 1.0  # seconds from a `Receive` line to the scheduler, at most
 
 TIMEOUTS = frozenset({"waiting_timeout", "running_timeout"})
@@ -54,6 +53,8 @@ class Moments:
                     found.append((Abort(cause, None), call))
         for root, fact in abort_origin.left(scene, attempt):
             found.append((Abort("abort-prefix-collision", root.rid), Call("left", scene.places[id(fact)], fact)))
+        if (gone := abort_origin.twin_left(scene, attempt)) is not None:
+            found.append((Abort("duplicate-rid", attempt.rid), Call("left", scene.places[id(gone)], gone)))
         for update in scene.life.of(Event.WEIGHTS_UPDATE):
             if update.at is not None and -_CALL_AFTER <= ended - update.at <= ENGINE_CALL:
                 found.append((Abort("weight-update-abort", None), Call("weights", order, update)))
@@ -106,31 +107,9 @@ class Moments:
         limits.setdefault(message, 0.0)
         return limits.get("waiting_timeout"), limits.get("running_timeout")
 
-    @cached_property
-    def _timed(self) -> dict[str, list[Attempt]]:
-        """The attempts that a timeout's text ended, by rid."""
-        found: dict[str, list[Attempt]] = {}
-        for attempt in self.scene.attempts:
-            if attempt.finish is not None and attempt.finish.message_id in TIMEOUTS:
-                found.setdefault(attempt.rid, []).append(attempt)
-        return found
-
     def roots(self, attempt: Attempt, message: str) -> list[Attempt]:
         """The attempts that the same timeout ended in the same stroke and whose rid begins this one's."""
-        if not self.by_prefix:
-            return []
-        end = attempt.ended_at
-        rid = attempt.rid
-        return [
-            other
-            for prefix in (rid[:length] for length in range(1, len(rid)))
-            for other in self._timed.get(prefix, ())
-            if other.finish is not None
-            and canonical(other.finish.message_id) == message
-            and end is not None
-            and other.ended_at is not None
-            and abs(other.ended_at - end) <= _STROKE
-        ]
+        return timeouts.roots_of(self.scene, attempt, message) if self.by_prefix else []
 
     def alive(self, attempt: Attempt) -> Alive:
         """An attempt at its end, by its records."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sglang_lifecycle.analyzers import abort_origin, rid_validity, timeouts, transfers
+from sglang_lifecycle.analyzers import abort_origin, deaths, rid_validity, timeouts, transfers
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene
@@ -133,10 +133,39 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     if gone and not _long_after(gone[0], finish):
         finding.cause, finding.status = "finished-undelivered", "finished"
         finding.evidence.append(gone[0])
+    elif (failed := _unanswered_batch(scene, attempt)) is not None:
+        finding.cause, finding.confidence = "finished-undelivered", "likely"
+        finding.summary = f"It ran to its end ({finish.finish_type}), but its batch was not answered: {failed}."
+        finding.http_status = None
+        finding.candidates.append(("finished", "the client's log"))
     elif gone:
         finding.doubt("a client with its rid left long after it had ended, whose request these logs lack")
         finding.candidates.append(("finished-undelivered", "the client's log"))
     return finding
+
+
+def _unanswered_batch(scene: Scene, attempt: Attempt) -> str | None:
+    """Why the one answer of its batch can't have brought its text: another member has no end, or a refusal.
+
+    A batch without a stream is answered when all its members have ended, or with the first error (all releases).
+    """
+    record = attempt.received
+    rids = record.detail.get("batch", ()) if record is not None and (record.detail.get("n") or 1) == 1 else ()
+    if attempt.stream or len(rids) < 2 or scene.partial:
+        return None
+    members = [a for rid in rids for a in scene.by_rid.get(rid, ()) if of_one_record(a, attempt)]
+    refused = next((a for a in members if a.finish is not None and (a.finish.status_code or 0) >= 400), None)
+    if refused is not None:
+        return f"{refused.rid!r}, another member, was refused"
+    open_ = next((a for a in members if a.finish is None), None)
+    over = open_ is not None and deaths.death(scene) is not None
+    return f"{open_.rid!r}, another member, has no end" if over and open_ is not None else None
+
+
+def of_one_record(one: Attempt, other: Attempt) -> bool:
+    """Whether one `Receive` began both."""
+    a, b = one.received, other.received
+    return a is not None and b is not None and (a.source, a.line) == (b.source, b.line)
 
 
 def _long_after(gone: Fact, finish: Fact) -> bool:

@@ -89,6 +89,8 @@ class Replayer:
         if seen.message in ABORTS:
             return self._aborted(attempt, seen)
         if seen.message in TIMEOUTS:
+            if any(root.finish is not None and root.finish.message_id not in TIMEOUTS for root in self._roots(attempt)):
+                return Prediction(self.era, seen, silent="whether another's prompt was still read is not shown")
             ends = [self._timed_out(profile, attempt) for profile in self.profiles]
         elif seen.message in QUEUE:
             ends = [self._queued(profile, attempt) for profile in self.profiles]
@@ -165,8 +167,12 @@ class Replayer:
     def _timed_out(self, profile: Profile, attempt: Attempt) -> set[End]:
         assert attempt.finish is not None
         message = canonical(attempt.finish.message_id) or ""
-        roots = [self.moments.alive(root) for root in self.moments.roots(attempt, message)]
+        roots = [self.moments.alive(root) for root in self._roots(attempt)]
         return cuts.timeouts(profile, self.moments.alive(attempt), roots, *self.moments.bounds(message))
+
+    def _roots(self, attempt: Attempt) -> list[Attempt]:
+        message = attempt.finish.message_id if attempt.finish is not None else None
+        return self.moments.roots(attempt, canonical(message) or "")
 
     def _queued(self, profile: Profile, attempt: Attempt) -> set[End]:
         record = attempt.received or attempt.finish

@@ -76,6 +76,12 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     begun = _begun(scene, session, places[id(newest)]) if newest is not None else None
     if begun is not None and begun.event is Event.SESSION_CLOSE_DEFERRED:
         return _closed(scene, f"Session {session!r} had been closed before this request came.", begun, said)
+    elsewhere = _served_elsewhere(scene, attempt, session) if reaped is not None else None
+    if reaped is not None and newest is not None and elsewhere is not None:
+        text = f"Session {session!r} had expired on the DP rank that got this request; its turns run on another."
+        finding = Finding("session-misrouted", "likely", text, [reaped, *elsewhere, said])
+        finding.candidates.append(("session-reaped", "dp_rank of the session's other turns"))
+        return finding
     if reaped is not None and newest is not None and (begun is not None or _same_close(reaped, newest)):
         finding = Finding(
             "session-reaped",
@@ -94,6 +100,14 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     if opened is not None:
         return _opened_elsewhere(scene, session, [opened, said])
     return _never_seen_open(scene, attempt, said, session, before)
+
+
+def _served_elsewhere(scene: Scene, attempt: Attempt, session: str) -> list[Fact] | None:
+    """The newest end of a turn that its session served, where all of them ran on another DP rank than this one."""
+    served = [turn for turn in scene.sessions.get(session, ()) if turn is not attempt and _served(turn)]
+    if not served or any(_other_rank(attempt, turn) is None for turn in served):
+        return None
+    return [turn.finish for turn in served[-1:] if turn.finish is not None]
 
 
 def _opened_unseen(scene: Scene, over: Fact, said: Fact) -> bool:
@@ -348,7 +362,17 @@ def _busy(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     refusal = attempt.of(Event.REQUEST_REJECTED)  # it may have been held back in the API server before
     decided = scene.places[id(refusal[0])] if refusal else attempt.order
     over = last.finish is not None and (last.finish_order or 0) < decided
-    if not over:
+    dropped = (
+        last.finish is not None and last.finish.message_id in _QUEUE_ENDS and _at_once(last.finish, (*refusal, said)[0])
+    )
+    left = [f for f in last.of(Event.CLIENT_DISCONNECTED) if last.finish is None and scene.places[id(f)] < decided]
+    if left and scene.release.may_be("0.5.11", "0.5.21"):
+        text = f"No turn was active: the client of {last.rid!r} had left, and the mark of its turn may never have gone."
+        finding = Finding("session-stuck", "likely", text, [left[0], said], effects=["session-stuck"])
+        finding.candidates.append(("session-busy", "whether that turn had run: one that is dropped leaves its mark"))
+        finding.chain.append(Cause("client-disconnect", f"the client of {last.rid!r} left", left[:1], rid=last.rid))
+        return finding
+    if not over and not dropped:
         lines = [f for f in (last.received, said) if f is not None]
         text = f"Turn {last.rid!r} of its streaming session was still in flight."
         finding = Finding("session-busy", "proven" if last.finish is not None else "likely", text, lines)
@@ -377,6 +401,11 @@ def _busy(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     finding.doubt(f"the last turn seen, {last.rid!r}, had ended before")
     finding.candidates.append(("session-stuck", "the records of every turn of the session"))
     return finding
+
+
+def _at_once(one: Fact, other: Fact) -> bool:
+    """Whether two processes may have written two lines of one moment in either order."""
+    return one.at is not None and other.at is not None and abs(one.at - other.at) <= _ONE_CLOSE
 
 
 def _mode(scene: Scene, attempt: Attempt, said: Fact) -> Finding:

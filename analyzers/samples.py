@@ -10,6 +10,7 @@ import bisect
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
@@ -55,8 +56,12 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding | None:
     text = f"It asked for n={record.detail['n']} samples, which SGLang answers under rids of their own."
     aborted = [s for s in mine if s.finish_type == "abort"]
     if aborted or len(mine) < samples.wanted(id(attempt)):
-        names = ("finished", "explicit-abort", "client-disconnect")
-        return undecided(text, [(n, "which sample's rid belongs to it") for n in names], [record, (aborted or mine)[0]])
+        end = deaths.death(scene)
+        possible = ["finished", "explicit-abort", "client-disconnect"]
+        possible += [end.cause] if end is not None and end.order > attempt.order else []
+        return undecided(
+            text, [(n, "which sample's rid belongs to it") for n in possible], [record, (aborted or mine)[0]]
+        )
     return Finding("finished", "likely", text, [record, mine[0]], stage="finished", status="finished")
 
 

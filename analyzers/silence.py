@@ -23,7 +23,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     if finding is not None:
         return finding
     gone = gone_by(scene, attempt)
-    if gone is not None and _posthumous(scene, gone):
+    if gone is not None and deaths.outlived(scene, gone):
         gone = None
     if gone is not None and dumped.unfinished(attempt) is not None:
         leaked = dumped.leaked(scene, attempt, gone)
@@ -34,20 +34,14 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     return (_died(scene, attempt) if gone is None else None) or _silent(scene, attempt, gone)
 
 
-def _posthumous(scene: Scene, fact: Fact) -> bool:
-    """Whether a scheduler's line follows the death of its life: it is another server's in the same log."""
-    end = deaths.death(scene)
-    return end is not None and end.cause in _FINAL and end.order < scene.places[id(fact)]
-
-
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     """The server died while it was in flight."""
     death = deaths.death(scene)
     end = death or deaths.replaced(scene)
     entry = dumped.unfinished(attempt)
     after = end is not None and end.order < attempt.order
-    over = end is not None and (end.cause in _FINAL or scene.life.restarted or bool(scene.life.killed))
-    if end is None or (after and (not over or attempt.received is None or _went_on(scene))):
+    over = end is not None and (end.cause in deaths.FINAL or scene.life.restarted or bool(scene.life.killed))
+    if end is None or (after and (not over or attempt.received is None or deaths.went_on(scene))):
         return dumped.open_without_death(attempt)
     if entry is None and death is not None and _never_scheduled(scene, attempt, death):
         text = "Received by an idle server and never scheduled, long before the server died; no line says why."
@@ -84,19 +78,6 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
         finding.candidates.append(("finished", "the lines that follow: while a server drains, requests go on"))
     finding.candidates += end.candidates
     return finding
-
-
-@per_scene
-def _went_on(scene: Scene) -> bool:
-    """Whether requests came and went well after a death: of a life whose start is missing, or of another server."""
-    end = deaths.death(scene)
-    return end is not None and any(
-        a.order > end.order and a.received is not None and a.went_well for a in scene.attempts
-    )
-
-
-_FINAL = frozenset({"scheduler-crash", "process-killed", "watchdog-timeout"})
-"""Deaths after which the same life answers nothing: what it still receives dies of them as well."""
 
 
 def _never_scheduled(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:

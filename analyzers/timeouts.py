@@ -12,6 +12,7 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sglang_lifecycle.analyzers import strokes
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
@@ -44,7 +45,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     assert attempt.finish is not None
     message_id = attempt.finish.message_id or ""
     ran = ran_before(attempt)
-    roots = _roots(scene, attempt, message_id)
+    roots = roots_of(scene, attempt, message_id)
     told = _Told.of(scene, attempt, message_id)
     astray = False  # whether the limit that was told can't be this server's, as far as these timeouts show
     if told is not None and told.refutes:
@@ -152,9 +153,10 @@ def _limit_confirmed(scene: Scene, attempt: Attempt, message_id: str) -> bool:
     if mine is None or ended is None:
         return False
     slack = max(_ALIKE, 0.1 * mine)
+    fine = attempt.finish is not None and (attempt.finish.e2e_s is not None or _clocked(attempt.finish))
     lengths = _lengths(scene).get(message_id, [])
     for theirs, end in lengths[bisect.bisect_left(lengths, (mine - slack, 0.0)) :]:
-        if theirs > mine + slack:
+        if theirs > mine + (_SLACK if fine else slack):  # the limit may be longer than its time
             break
         if abs(end - ended) > _STROKE:
             return True
@@ -191,7 +193,7 @@ def _unseen_root(attempt: Attempt, message_id: str, stage: str, told: _Told | No
     return finding
 
 
-def _roots(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
+def roots_of(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
     """Attempts whose own timeout can have hit this one: a rid that is its prefix, the same text, the same stroke."""
     if not scene.release.may_be("0.5.20"):
         return []
@@ -238,6 +240,9 @@ def _timed_out(scene: Scene) -> dict[tuple[str, str], list[Attempt]]:
     for message_id in _CAUSE:
         for attempt in scene.ended_with.get(message_id, ()):
             found.setdefault((message_id, attempt.rid), []).append(attempt)
+    for attempt in scene.ended_with.get("abort_in_waiting_queue", ()):
+        if strokes.in_chunks(scene, attempt):  # a running timeout ends a prompt that is read in chunks like this
+            found.setdefault(("running_timeout", attempt.rid), []).append(attempt)
     return found
 
 
@@ -286,7 +291,7 @@ def _own_lengths(scene: Scene) -> dict[str, list[tuple[float, float]]]:
             and a.ended_at is not None
             and a.finish is not None
             and a.finish.finish_shape in (None, _SHAPE[message_id])
-            and not _roots(scene, a, message_id)
+            and not roots_of(scene, a, message_id)
             and not _open_prefix(scene, a)
         ]
         for message_id in _CAUSE
@@ -312,12 +317,14 @@ def _outlasted(scene: Scene, root: Attempt, other: float, message_id: str) -> bo
     end, ended, length = root.finish_order or 0, root.ended_at, spent(root, message_id)
     if root.finish is None or ended is None or length is None:
         return False
-    lines = [(fact.at, fact.at_error or 0.0) for fact in scene.batches_between(root.order, end) if fact.at is not None]
     if message_id == "running_timeout" and _clocked(root.finish):
         begun: float | None = ended - length
     else:
         begun = _inside(scene, root)
-    return begun is not None and any(at - error - begun > other + _SLACK for at, error in lines if at < ended)
+    lines = [fact for fact in scene.batches_between(root.order, end + _NEAR) if fact.at is not None and fact.at < ended]
+    return begun is not None and any(
+        (fact.at or 0.0) - (fact.at_error or 0.0) - begun > other + _SLACK for fact in lines
+    )
 
 
 def _clocked(finish: Fact) -> bool:
@@ -328,16 +335,33 @@ def _clocked(finish: Fact) -> bool:
 def _inside(scene: Scene, attempt: Attempt) -> float | None:
     """The latest time by which an attempt was queued or ran: a batch line counts as many as are there.
 
-    UTC epoch seconds; None where no line shows it.
+    UTC epoch seconds; None where no line shows it. Who came or went in the moment of a line may have done so before.
     """
-    first, last = (
-        bisect.bisect_right(scene.batch_orders, place) for place in (attempt.order, attempt.finish_order or 0)
-    )
-    for order, fact in scene.batches[first:last]:
+    came, end = attempt.latest_arrival, attempt.finish_order or 0
+    for fact in scene.batches_between(attempt.order, end):
         counted = (fact.running or 0) + (fact.queued or 0) + (fact.detail.get("new_seq") or 0)
-        if fact.at is not None and counted and counted >= len(scene.open_at(order)):
+        if fact.at is None or came is None or fact.at - (fact.at_error or 0.0) < came or not counted:
+            continue
+        first, last = _moment(scene, fact)
+        arrived = sum(1 for each in scene.life.facts[first:last] if each.event is Event.REQUEST_RECEIVED)
+        if counted >= len(scene.open_at(first)) + arrived:
             return fact.at + (fact.at_error or 0.0)
     return None
+
+
+def _moment(scene: Scene, fact: Fact) -> tuple[int, int]:
+    """The places before and after which nothing was said in the moment of a fact."""
+    facts, place = scene.life.facts, scene.places[id(fact)]
+    first, last = place, place + 1
+    while first > 0 and (at := facts[first - 1].at) is not None and abs(at - (fact.at or 0.0)) <= _TICK:
+        first -= 1
+    while last < len(facts) and (at := facts[last].at) is not None and abs(at - (fact.at or 0.0)) <= _TICK:
+        last += 1
+    return first, last
+
+
+_TICK = 1.0  # seconds within which lines of several processes may stand in any order
+_NEAR = 20  # facts behind an end among which a line of the scheduler may stand that was written before
 
 
 def _collision(

@@ -14,6 +14,9 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 _NO_REASON = re.compile(r"(?:NIXL|Fake) KV(?:Sender|Receiver) Exception")
 """What NIXL says up to 0.5.12 whatever the reason, a client's abort included."""
 
+_NEVER_SENT = "KVPoll.WaitingForInput"
+"""What a decode server waits for (`SGLANG_DISAGGREGATION_WAITING_TIMEOUT`, 0.4.10 on)."""
+
 _ABORTERS = ("explicit-abort", "client-disconnect")
 
 _REASONS = (
@@ -74,6 +77,8 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     elif died := _dead_peer(scene, attempt, said, _patience(text)):
         finding = Finding("pd-peer-lost", "likely", f"The other side had died: {short}", [said], chain=died)
         finding.candidates.append((cause, "the other side's log: whether it had a part in this transfer"))
+    elif reason == "timeout" and _NEVER_SENT in text:
+        finding = Finding("waiting-timeout", "proven", f"Its KV was waited for in vain: {short}", [said])
     elif reason == "dead":
         finding = Finding(cause, "likely", f"The KV transfer failed: {short}", [said])
         finding.candidates.append(("pd-peer-lost", "the other side's log: did it die?"))

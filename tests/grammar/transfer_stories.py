@@ -57,7 +57,7 @@ def kv_could_not_be_sent(s: Server) -> Ending:
     return Ending(stage="transfer")
 
 
-@story("pd-transfer-failed", "0.4.10", "0.5.6", "0.5.13", "0.5.23")
+@story("waiting-timeout", "0.4.10", "0.5.6", "0.5.13", "0.5.23")
 def kv_never_came(s: Server) -> Ending:
     s.receive("r-1", bootstrap_room=77)
     s.wait(300)
@@ -236,7 +236,7 @@ def the_decode_side_crashed(s: Server) -> Ending:
     return Ending(stage="transfer", chain=(("scheduler-crash", None),), others={"decode/server.log": other})
 
 
-@story("pd-transfer-failed", "0.4.10", "0.5.10", "0.5.23")
+@story("waiting-timeout", "0.4.10", "0.5.10", "0.5.23")
 def both_sides_know_it_by_one_rid(s: Server) -> Ending:
     """A router that sends one rid to both: prefill was done with it, decode never got the KV."""
     other = another(s)
