@@ -40,6 +40,12 @@ class Attempt:
     """The line of its HTTP response, by its place: which of several alike it is may be a guess."""
     access_alone: bool = False
     """Whether no other request waited for a response, so that the line, and the peer in it, is its own."""
+    guessed: bool = False
+    """Whether an error or a status that is read as its own may be another's."""
+    rivals: list[Attempt] = field(default_factory=list)
+    """Those whose it may be, and which have no end either."""
+    others: list[Fact] = field(default_factory=list)
+    """Errors and statuses without a rid that are read as another's and may be its own."""
     overwritten: bool = False
     """A second `Receive` of the same rid came while this one was open."""
     refused_twin: bool = False

@@ -255,16 +255,26 @@ def _api_error(scene: Scene, attempt: Attempt) -> Finding | None:
     )
 
 
+def causes_of(scene: Scene, attempt: Attempt, said: Fact) -> list[str]:
+    """What an error or a status without a rid would mean for an attempt, were it about it."""
+    if said.event is Event.HTTP_ACCESS:
+        return ["invalid-request"]
+    finding = outcomes.by_message(scene, attempt, said)
+    return [finding.cause] if finding.cause != "not-established" else [cause for cause, _ in finding.candidates]
+
+
 def _ran_on(scene: Scene, attempt: Attempt, answer: Fact) -> bool:
     """Whether a batch line counts it after an answer that names nobody: that was another's."""
     place = scene.places[id(answer)]
     first = bisect.bisect_right(scene.batch_orders, place)
     for order, fact in scene.batches[first : first + _LINES]:
         late = fact.at is not None and answer.at is not None and fact.at - answer.at > _SETTLED
-        if late and fact.running is not None and not fact.detail.get("new_seq"):
-            return fact.running + (fact.queued or 0) > sum(
-                _there(scene, a, order) for a in scene.open_at(order) if a is not attempt
-            )
+        if late and fact.running is not None:
+            seen = fact.running + (fact.queued or 0) + (fact.detail.get("new_seq") or 0)
+            if seen > sum(_there(scene, a, order) for a in scene.open_at(order) if a is not attempt):
+                return True
+            if not fact.detail.get("new_seq"):
+                return False
     return False
 
 

@@ -44,6 +44,7 @@ UNREACHED = frozenset({401, 403, 405, 422})
 POLL = 3.0
 """Seconds: no connection is looked at sooner (SGLANG_REQUEST_STATE_WAIT_TIMEOUT, 4 s by default)."""
 
+_OTHERS = 3  # errors and statuses that are kept of those that may be another's
 _STATUS_WINDOW = 40  # facts between an error and the status line of its response
 _ECHO_WINDOW = 12  # facts between a `Finish` with status 400 and the line that repeats its text
 
@@ -177,17 +178,27 @@ class _Matcher:
         if not self.sampled and None not in counted and sum(counted) >= len(self.open):
             self.inside = order
 
-    def _newest_silent(self, fact: Fact, early: bool = True) -> Attempt | None:
-        """The newest request that an error or a status without a rid may be about; `early`: before any scheduler."""
+    def _newest_silent(self, order: int, fact: Fact, early: bool = True) -> Attempt | None:
+        """The newest request that an error or a status without a rid may be about; `early`: before any scheduler.
+
+        Others that it may be about are told so, and so is that one.
+        """
+        newest: Attempt | None = None
         for attempt in reversed(self.silent):
-            if early and attempt.order < self.inside:
-                return None
             latest = attempt.latest_arrival
+            if early and attempt.order < self.inside:
+                break
             if latest is not None and fact.at is not None and fact.at - latest > _ERROR_WINDOW:
-                return None
-            if not attempt.errors and not attempt.of(*_FURTHER) and not _contradicts(attempt, fact):
-                return attempt
-        return None
+                break
+            if attempt.errors or attempt.of(*_FURTHER) or _contradicts(attempt, fact):
+                continue
+            if newest is None:
+                newest = attempt
+            elif order - attempt.order <= _STATUS_WINDOW:
+                newest.guessed = True
+                newest.rivals = [*newest.rivals[-_OTHERS:], attempt]
+                attempt.others = [*attempt.others[-_OTHERS:], fact]
+        return newest
 
     def _error(self, order: int, fact: Fact) -> None:
         if fact.rid is not None:
@@ -207,7 +218,7 @@ class _Matcher:
         if _BEFORE_RECEIVE.match(text):
             self.refused.append((order, None))  # a request that was never received: the status that follows is its
             return
-        attempt_ = self._newest_silent(fact)
+        attempt_ = self._newest_silent(order, fact)
         if attempt_ is not None:
             attempt_.errors.append(fact)
             self._expect(order, attempt_)
@@ -218,7 +229,7 @@ class _Matcher:
             self.refused.append((order, attempt))
 
     def _exception(self, order: int, fact: Fact) -> None:
-        attempt = self._newest_silent(fact) if order - self.elsewhere > _ECHO_WINDOW else None
+        attempt = self._newest_silent(order, fact) if order - self.elsewhere > _ECHO_WINDOW else None
         if attempt is not None and "exception" in fact.detail:
             attempt.errors.append(fact)
             self.failed = order, attempt, fact
@@ -246,11 +257,12 @@ class _Matcher:
             return
         native = str(fact.detail["path"]).startswith("/generate")
         bare = native and status == 400  # of a body that is no request: else an error stood before it
-        silent = self._newest_silent(fact, early=False) if status >= 400 and not bare else None
+        silent = self._newest_silent(order, fact, early=False) if status >= 400 and not bare else None
         if silent is not None and silent.order < self.inside and _quick(silent, fact):
             silent = None  # nobody looks at the connection of who runs that soon
         if silent is not None and silent.access is None and not (native and silent.openai is not None):
             silent.access = fact
+            silent.guessed = silent.guessed or not native  # a body that is no request leaves no more than this
         else:
             self.left.unclaimed.append((order, fact))
 

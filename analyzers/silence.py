@@ -20,8 +20,25 @@ _SCHEDULED_WITHIN = 10.0  # seconds within which an idle scheduler forms a batch
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """What ended an attempt without a `Finish`, or that nothing shows its end."""
     finding = mentions.resolve(scene, attempt) or dumped.ended(scene, attempt) or missing.ended_there(scene, attempt)
-    if finding is not None:
-        return finding
+    names = []
+    if finding is None:
+        finding = _untold(scene, attempt)
+    elif attempt.guessed:
+        end = deaths.death(scene)
+        names += ["client-disconnect", end.cause if end is not None and end.order > attempt.order else "in-flight"]
+    for fact in attempt.others:
+        names += mentions.causes_of(scene, attempt, fact)
+    for name in names:
+        if finding.confidence != "proven" and name not in {finding.cause, *dict(finding.candidates)}:
+            finding.candidates.append((name, _WHOSE))
+    return finding
+
+
+_WHOSE = "whose answer or error the line is about: it names no rid"
+
+
+def _untold(scene: Scene, attempt: Attempt) -> Finding:
+    """What is to be said where no line tells of its end."""
     gone = gone_by(scene, attempt)
     if gone is not None and deaths.outlived(scene, gone):
         gone = None

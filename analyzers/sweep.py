@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 
@@ -129,9 +129,20 @@ class Sweep:
                 self._bases.add(base)
                 self._give(row(incident, base))
         self._note(incident, view)
+        held = self._placed(incident)
         incident.dissolve()
         if settled is not None:
-            self._let_go(settled - CONTEXT)
+            self._let_go(settled - CONTEXT, held)
+
+    def _placed(self, incident: Incident) -> set[int]:
+        """The identities of lines without a rid that are read as those of requests that are not settled."""
+        return {
+            id(fact)
+            for rid, peers in incident.by_rid.items()
+            if rid not in self._settled
+            for _, attempt in peers
+            for fact in (*attempt.errors, *attempt.others, attempt.access)
+        }
 
     def _look(self, view: _View, rid: str, together: Sequence[str]) -> None:
         """Give the row of a request, if it is settled together with the others of its batch."""
@@ -150,13 +161,19 @@ class Sweep:
             if not view.may_change(found, rid):
                 self._gone.pop(rid, None)
                 self._settle(found, view.mentioned(rid))
-        elif view.quiet(rid):
+        elif view.quiet(rid) and not self._contested(view, rid):
             found = row(view.incident, rid)
             if found.cause != "in-flight" and found.cause not in _DEATHS:
                 self._gone.setdefault(rid, (found, self._round))
             if rid in self._gone and self._round - self._gone[rid][1] >= _ROUNDS:
                 self._settled.add(rid)
                 self._left[rid] = self._gone.pop(rid)[0], view.mentioned(rid)
+
+    def _contested(self, view: _View, rid: str) -> bool:
+        """Whether a line that is read as a request's may turn out to be another's, which may still end."""
+        known = (self._settled, self._gone, self._left)
+        rivals = {rival.rid for _, attempt in view.incident.peers(rid) for rival in attempt.rivals}
+        return any(not any(rival in each for each in known) for rival in rivals)
 
     def _last(self, found: RequestRow) -> RequestRow:
         """What is said of a request without an end, now that nothing more comes."""
@@ -190,29 +207,34 @@ class Sweep:
         moment = self._facts[settled].at
         return happening.at is not None and moment is not None and happening.at < moment
 
-    def _let_go(self, before: int) -> None:
-        """Let go of the facts before a place that nothing needs any more."""
+    def _let_go(self, before: int, held: Container[int]) -> None:
+        """Let go of the facts before a place that nothing needs any more; those stay whose identity is `held`."""
         before = max(0, before)
-        kept = [*_outlined(self._staying(self._facts[:before])), *self._facts[before:]]
+        kept = [*_outlined(self._staying(self._facts[:before], held)), *self._facts[before:]]
         self._stayed = len(kept) - (len(self._facts) - before)
         self._facts = kept
         self._settled.intersection_update([fact.rid for fact in kept if fact.rid is not None])
 
-    def _staying(self, facts: Sequence[Fact]) -> Iterator[Fact]:
+    def _staying(self, facts: Sequence[Fact], held: Container[int]) -> Iterator[Fact]:
         """Those that concern a server, a session, a request that is not settled, or the limits of timeouts."""
-        limits = [f.rid for f in facts if f.event is Event.REQUEST_FINISHED and f.message_id in TIMEOUTS][-_LIMITS:]
-        whole = {fact.rid for fact in facts if "fields" in fact.detail} | set(limits)
+        told = [f.rid for f in facts if f.event is Event.REQUEST_FINISHED and f.message_id in TIMEOUTS][-_LIMITS:]
+        limits = frozenset(told)
         for fact in facts:
             rids = fact.detail.get("batch") or [fact.rid]
             if (
                 fact.event not in _GOES
+                or id(fact) in held
                 or fact.session_id is not None
                 or fact.parent_rid is not None
-                or (fact.rid is not None and (fact.rid in whole or not self._settled.issuperset(rids)))
+                or (fact.rid is not None and (fact.rid in limits or not self._settled.issuperset(rids)))
                 or (fact.event is Event.OUTPUT_UNDELIVERABLE and fact.rid in self._left)  # it may have held a slot
                 or (fact.event is Event.HTTP_ACCESS and str(fact.detail.get("path", "")).startswith(tuple(CALLS)))
             ):
                 yield fact
+            elif "fields" in fact.detail:  # they tell the release, and nothing more
+                witness = fact.copy()
+                witness.event, witness.rid = Event.UNKNOWN, None
+                yield witness
 
 
 def _outlined(facts: Iterable[Fact]) -> Iterable[Fact]:
