@@ -82,7 +82,10 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     for cause in _further(scene, attempt):
         if finding.confidence != "proven" and cause not in {finding.cause, *dict(finding.candidates)}:
             finding.candidates.append((cause, WOULD_DECIDE[cause]))
-    finding.stage = "before-scheduler" if finding.cause in _REFUSED else stage(attempt)
+    if finding.cause in _REFUSED:
+        finding.stage = "before-scheduler"
+    elif finding.stage == "unknown":
+        finding.stage = stage(attempt)
     if attempt.finish is not None and not _told_while_running(attempt.finish) and ran(attempt):
         finding.effects.append("retracted")
     return finding

@@ -114,6 +114,8 @@ def _cut_by(scene: Scene, attempt: Attempt, finish: Fact, newer: Attempt, named:
         f"Cut by its own session: {newer.rid!r} {how}.",
         [*records, finish],
     )
+    if (finish.completion_tokens or 0) <= 1 and start and end and end - start > _APPLIED:
+        finding.stage = "waiting"  # until it was taken in, and met the abort at its first token
     finding.chain.append(Cause(cause, f"{newer.rid!r} arrived with replace", records, rid=newer.rid))
     engine = scene.engine_causes(end) if end is not None else []
     if engine:  # meanwhile the newer one may have been held back in the API server

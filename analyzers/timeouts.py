@@ -337,30 +337,41 @@ def _inside(scene: Scene, attempt: Attempt) -> float | None:
 
     UTC epoch seconds; None where no line shows it. Who came or went in the moment of a line may have done so before.
     """
-    came, end = attempt.latest_arrival, attempt.finish_order or 0
+    measured = attempt.finish is not None and attempt.finish.e2e_s is not None and _fine(attempt)
+    came, end = attempt.received_at if measured else attempt.latest_arrival, attempt.finish_order or 0
     for fact in scene.batches_between(attempt.order, end):
         counted = (fact.running or 0) + (fact.queued or 0) + (fact.detail.get("new_seq") or 0)
         if fact.at is None or came is None or fact.at - (fact.at_error or 0.0) < came or not counted:
             continue
-        first, last = _moment(scene, fact)
-        arrived = sum(1 for each in scene.life.facts[first:last] if each.event is Event.REQUEST_RECEIVED)
-        if counted >= len(scene.open_at(first)) + arrived:
+        if counted >= _most(scene, fact):
             return fact.at + (fact.at_error or 0.0)
     return None
 
 
-def _moment(scene: Scene, fact: Fact) -> tuple[int, int]:
-    """The places before and after which nothing was said in the moment of a fact."""
+def _most(scene: Scene, fact: Fact) -> int:
+    """How many may have been there when a batch line was written: who came or went in its moment may have been.
+
+    But for those that did both at once, on one side of it.
+    """
     facts, place = scene.life.facts, scene.places[id(fact)]
     first, last = place, place + 1
-    while first > 0 and (at := facts[first - 1].at) is not None and abs(at - (fact.at or 0.0)) <= _TICK:
+    while first > 0 and _as_old(facts[first - 1], fact):
         first -= 1
-    while last < len(facts) and (at := facts[last].at) is not None and abs(at - (fact.at or 0.0)) <= _TICK:
+    while last < len(facts) and _as_old(facts[last], fact):
         last += 1
-    return first, last
+    came = {f.rid for f in facts[first:last] if f.event is Event.REQUEST_RECEIVED}
+    went = {f.rid for f in facts[first:last] if f.event is Event.REQUEST_FINISHED}
+    late = {f.rid for f in facts[place:last] if f.event is Event.REQUEST_RECEIVED} - went
+    early = {f.rid for f in facts[first:place] if f.event is Event.REQUEST_FINISHED} - came
+    return len(scene.open_at(place)) + len(late) + len(early)
 
 
-_TICK = 1.0  # seconds within which lines of several processes may stand in any order
+def _as_old(one: Fact, other: Fact) -> bool:
+    if one.at is None or other.at is None:
+        return True
+    return abs(one.at - other.at) < (one.at_error or 0.0) + (other.at_error or 0.0) or one.at == other.at
+
+
 _NEAR = 20  # facts behind an end among which a line of the scheduler may stand that was written before
 
 

@@ -64,7 +64,7 @@ RECORDED = [
     ("session-busy", "0.5.18/s16_stuck_session", "d-3", "before-scheduler", "session", {RECEIVED, FINISHED}),
     ("session-stuck", "0.5.18/s16_stuck_session", "q-3", "before-scheduler", "session", {RECEIVED, FINISHED}),
     ("session-replaced", "0.5.10/s02c_session_replace", "r-2", "running", "session", {RECEIVED, FINISHED}),
-    ("session-replaced", "0.5.23/s02d_session_replace_waiting", "w-2", "running", "session", {RECEIVED, FINISHED}),
+    ("session-replaced", "0.5.23/s02d_session_replace_waiting", "w-2", "waiting", "session", {RECEIVED, FINISHED}),
     ("session-branch-cleared", "0.5.10/s02c_session_replace", "r-5", "running", "session", {RECEIVED, FINISHED}),
     ("invalid-request", "0.5.23/s08_validation", "temp-n", "before-scheduler", "api-server", {RECEIVED, ERROR}),
     ("invalid-request", "0.5.10/s12_text_dir", "m-temp", "before-scheduler", "api-server", {RECEIVED, ERROR}),
