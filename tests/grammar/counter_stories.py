@@ -1,4 +1,4 @@
-"""Stories that look like another: what is true must be the answer or among the candidates, and nothing else be proven."""
+"""Stories that look like another: the truth is the answer or among the candidates, and nothing else is proven."""
 
 from __future__ import annotations
 
