@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 
+from sglang_lifecycle.analyzers import forgeries
 from sglang_lifecycle.analyzers.lives import Life, times
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -166,9 +167,10 @@ class _Collector:
 
     def collect(self) -> Iterator[Attempt]:
         openai: tuple[int, Fact] | None = None
+        odd = forgeries.out_of_form(self.life.told)
         dumped: list[tuple[int, Fact]] = []
         for order, fact in self.life.placed():
-            if fact.event in _NAMELESS:
+            if fact.event in _NAMELESS or (odd and id(fact) in odd):
                 continue
             if fact.event is Event.REQUEST_RECEIVED_OPENAI:
                 openai = (order, fact)

@@ -20,6 +20,7 @@ _COMMUNICATION = re.compile(
 
 _AROUND = 10.0  # seconds around such an error in which the line of the rank that failed stands
 _DUMP_KEEPS = 300.0  # seconds for which an ended request stays in the list that a crash dump writes
+_RESTARTS = 30.0  # seconds without a line before a start, in which more than the end of a server may be missing
 NOTICED = 5.0
 """Seconds within which the API server finds that a connection has gone."""
 
@@ -148,6 +149,9 @@ def replaced(scene: Scene) -> Death | None:
         return None
     found = Death("process-killed", scene.life.size, "the server was started again", following.life.told[:1])
     found.candidates = [(cause, "the server's exit code") for cause in ("server-shutdown", "scheduler-crash")]
+    last, first = scene.life.end, following.life.begin
+    if last is not None and first is not None and first - last > _RESTARTS:
+        found.candidates.append(("finished", f"the lines of the {first - last:.0f} s before the start"))
     return found
 
 

@@ -202,6 +202,9 @@ def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
         return unsure
     if finding.confidence == "proven":
         finding.confidence = "likely"
+    known = {finding.cause, *dict(finding.candidates)}
+    later = [name for name in ("client-disconnect", "waiting-timeout", "explicit-abort") if name not in known]
+    finding.candidates += [(name, "its Finish: the refusal is told when its turn in the queue comes") for name in later]
     return finding
 
 
@@ -414,8 +417,10 @@ def _stats(scene: Scene, attempt: Attempt) -> Finding | None:
     if asked is not None and done is not None and done >= asked:
         text = f"It ran to its {done} tokens, but no Finish was written: its client had gone."
         finding = Finding("finished-undelivered", "likely", text, [attempt.received, stats[0]], stage="finished")
+        decides = "its Finish, if the logs lack it"
         if scene.hides_finishes or scene.life.size - scene.places[id(stats[0])] <= _SOON:
-            finding.candidates.append(("finished", "the lines that follow, or SGLANG_LOG_REQUEST_EXCEEDED_MS"))
+            decides = "the lines that follow, or SGLANG_LOG_REQUEST_EXCEEDED_MS"
+        finding.candidates.append(("finished", decides))
         return finding
     return None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sglang_lifecycle.analyzers import abort_origin, deaths, rid_validity, timeouts, transfers
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.responses import REFUSALS
 from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -118,8 +119,15 @@ _OF_STUBS = frozenset({"queue_full", "priority_evicted"})
 def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     whole = scene.release.may_be("0.3.6", "0.5.9") and not finish.detail.get("cut")  # later ones all have a reason
     if finish.finish_type is None and not whole:
+        rejected = attempt.of(Event.REQUEST_REJECTED)
+        if rejected:
+            refused = by_message(scene, attempt, rejected[0])
+            refused.confidence = "likely" if refused.confidence == "proven" else refused.confidence
+            refused.candidates += [(name, "the rest of its Finish") for name in ("waiting-timeout", "explicit-abort")]
+            return refused
         text = "It ended, and the line that says how is cut before it does."
-        return undecided(text, [(name, "the rest of its Finish") for name in _ENDS], [finish])
+        names = [*_ENDS, *(scene.engine_causes(finish.at) if finish.at is not None else []), *_FURTHER_ENDS]
+        return undecided(text, [(name, "the rest of its Finish") for name in names], [finish])
     if finish.finish_type is None:
         text, confidence = "It has a Finish, which gives no reason.", "likely"
     else:
@@ -179,6 +187,8 @@ _NOTICED = 6.0  # seconds after a `Finish` within which a poll (4 s by default) 
 _ENDS = ("finished", "explicit-abort", "waiting-timeout", "running-timeout")
 """How most requests end."""
 
+_FURTHER_ENDS = ("abort-all", "queue-full", "input-too-long", "grammar-failed", "kv-out-of-memory")
+
 
 def _after_refusal(scene: Scene, attempt: Attempt, finding: Finding) -> Finding:
     """A refused request waits in the queue as a stub; what ends it there hides the refusal (0.4.9 to 0.5.23)."""
@@ -193,7 +203,7 @@ def _after_refusal(scene: Scene, attempt: Attempt, finding: Finding) -> Finding:
 def by_message(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """What a finish reason, a refusal or an API error says."""
     message = said.message_id
-    if message in rid_validity.REFUSALS:
+    if message in REFUSALS:
         return rid_validity.resolve(scene, attempt, said)
     if message in PLAIN:
         outcome = PLAIN[message]

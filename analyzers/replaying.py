@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sglang_lifecycle.analyzers import rid_validity, session_trace
+from sglang_lifecycle.analyzers import session_trace
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.moments import TIMEOUTS, Moments
+from sglang_lifecycle.analyzers.responses import REFUSALS
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.analyzers.verdict import Replay
 from sglang_lifecycle.parsers.evidence import Event
@@ -25,7 +26,7 @@ from sglang_lifecycle.replay.hypotheses import History, replay_session
 from sglang_lifecycle.replay.profiles import Profile, profile_for
 from sglang_lifecycle.replay.worlds import Turn
 
-SESSION = frozenset(filter(None, map(canonical, rid_validity.REFUSALS))) - {"session_empty"}
+SESSION = frozenset(filter(None, map(canonical, REFUSALS))) - {"session_empty"}
 ABORTS = frozenset({"aborted", PLAIN_ECHO})
 QUEUE = frozenset({"queue_full", "priority_disabled", "priority_evicted"})
 MEMORY = frozenset({"kv_oom_last"})

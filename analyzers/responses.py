@@ -192,6 +192,8 @@ class _Matcher:
                 break
             if attempt.errors or attempt.of(*_FURTHER) or _contradicts(attempt, fact):
                 continue
+            if not early and attempt.stream and str(fact.detail.get("path")).startswith("/generate"):
+                continue  # its 200 was sent when it began
             if newest is None:
                 newest = attempt
             elif order - attempt.order <= _STATUS_WINDOW:
@@ -215,6 +217,8 @@ class _Matcher:
                 attempt.errors.append(fact)
                 self._expect(order, attempt)
                 return
+        if text.startswith(_GONE):  # a line that is cut before it says who
+            return
         if _BEFORE_RECEIVE.match(text):
             self.refused.append((order, None))  # a request that was never received: the status that follows is its
             return
@@ -283,13 +287,25 @@ def _quick(attempt: Attempt, fact: Fact) -> bool:
     return latest is not None and fact.at is not None and fact.at - latest < POLL
 
 
+_GONE = "Request is disconnected from the client side"
+_OF_GRAMMARS = frozenset({"grammar_failed", "grammar_timeout", "grammar_token_refused"})
+REFUSALS = frozenset({
+    "session_unknown", "session_closing", "session_parent_unknown", "session_parent_invalid",
+    "session_parent_unfinished", "session_busy", "session_mode", "session_empty",
+})  # fmt: skip
+"""Texts with which a session refuses a request (0.3.6 to 0.5.23)."""
+
 _ADAPTER = "LoRA adapter"  # what errors about one say (`_validate_and_resolve_lora` and its like, 0.4.9 on)
 
 
 def _contradicts(attempt: Attempt, fact: Fact) -> bool:
-    """Whether the numbers or the adapter in an error are not those of a request."""
+    """Whether an error is not about a request: its numbers, its adapter, a session or a grammar that it lacks."""
     numbers = _NUMBERS.match(fact.finish_message or "")
     record = attempt.received
+    if record is not None and fact.message_id in REFUSALS and "session" not in record.detail:
+        return True
+    if record is not None and fact.message_id in _OF_GRAMMARS and record.detail.get("grammar") is False:
+        return True
     if record is not None and _ADAPTER in (fact.finish_message or ""):
         adapter = record.detail.get("lora")
         return adapter is None or str(adapter) not in (fact.finish_message or "")

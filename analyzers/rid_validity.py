@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.responses import REFUSALS
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _QUEUE_ENDS = frozenset({
     "abort_in_waiting_queue", "abort_before_prefill", "waiting_timeout", "queue_full", "priority_evicted",
-})  # fmt: skip
-REFUSALS = frozenset({
-    "session_unknown", "session_closing", "session_parent_unknown", "session_parent_invalid",
-    "session_parent_unfinished", "session_busy", "session_mode", "session_empty",
 })  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
-from sglang_lifecycle.analyzers.rid_validity import REFUSALS
+from sglang_lifecycle.analyzers.responses import REFUSALS
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -50,7 +50,7 @@ def _turns(scene: Scene) -> dict[tuple[str | None, str], Attempt]:
 
 
 @per_scene
-def _replacing(scene: Scene) -> dict[tuple[str | None, str], list[Attempt]]:
+def replacing(scene: Scene) -> dict[tuple[str | None, str], list[Attempt]]:
     """The attempts that replace, by their session and the rid that they name."""
     found: dict[tuple[str | None, str], list[Attempt]] = {}
     for turn in (a for turns in scene.sessions.values() for a in turns):
@@ -93,7 +93,7 @@ def replaced(scene: Scene, attempt: Attempt) -> Finding | None:
     if attempt.session_id is None or attempt.finish_order is None or attempt.finish is None:
         return None
     for named in (attempt.rid, *ancestors(scene, attempt)):
-        for newer in _replacing(scene).get((attempt.session_id, named), ()):
+        for newer in replacing(scene).get((attempt.session_id, named), ()):
             if newer is not attempt and attempt.order < newer.order < attempt.finish_order and not _refused(newer):
                 return _cut_by(scene, attempt, attempt.finish, newer, named)
     return None

@@ -11,8 +11,8 @@ import bisect
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
-from sglang_lifecycle.analyzers import rid_validity
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.responses import REFUSALS
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.replay.ends import canonical
@@ -24,7 +24,7 @@ from sglang_lifecycle.replay.worlds import Kind, Turn
 DELAY = 1.0
 """Seconds between a line of the API server and the scheduler's deed that it is about, at most."""
 
-_REFUSALS = frozenset(map(canonical, rid_validity.REFUSALS))
+_REFUSALS = frozenset(map(canonical, REFUSALS))
 _ECHOES = frozenset({"echo-plain", "echo-with-reason"})
 _CLOSES = {
     Event.SESSION_CLOSED: Kind.CLOSE,

@@ -6,7 +6,7 @@ first, then the death of the server, then what the batch lines say of who was st
 
 from __future__ import annotations
 
-from sglang_lifecycle.analyzers import deaths, dumped, mentions, missing
+from sglang_lifecycle.analyzers import deaths, dumped, mentions, missing, unlogged
 from sglang_lifecycle.analyzers.accounting import MARGIN, gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
@@ -89,12 +89,20 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
         finding.candidates.append(("client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"))
         if (decides := hidden(scene, attempt)) is not None:
             finding.candidates.append(("finished", decides))
+    if finding.confidence == "likely" and _fewer(scene, end.order) and "finished" not in dict(finding.candidates):
+        finding.candidates.append(("finished", "its Finish: the crash dump counts fewer than these logs leave open"))
     if end.cause == "scheduler-crash" and not scene.life.of(Event.PROCESS_SIGQUIT, Event.PROCESS_EXITED):
         finding.candidates.append(("finished", "the lines that follow: what it had made by then may still be written"))
     if end.cause == "server-shutdown" and not any(f.event is Event.PROCESS_EXITED for f in end.evidence):
         finding.candidates.append(("finished", "the lines that follow: while a server drains, requests go on"))
     finding.candidates += end.candidates
     return finding
+
+
+def _fewer(scene: Scene, order: int) -> bool:
+    """Whether a crash dump counts fewer open requests than the logs leave open: lines of some ends are lost."""
+    told = [fact.detail["unfinished"] for fact in scene.life.of(Event.SERVER_DUMPED) if "unfinished" in fact.detail]
+    return bool(told) and sum(map(int, told)) < sum(a.finish is None for a in scene.open_at(order))
 
 
 def _never_scheduled(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
@@ -157,13 +165,16 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
         finding.stage = mentions.stage(scene, attempt) or "unknown"
         finding.candidates.append(("finished", FILTER))
         finding.candidates += mentions.unanswered(scene, attempt, scene.places[id(gone)] if gone else scene.life.size)
+        known = dict(finding.candidates)
+        struck = [name for name in unlogged.causes(scene, attempt, gone) if name not in known]
+        finding.candidates += [(name, "its Finish, if the logs lack it: others ended so just then") for name in struck]
         return finding
-    names = ("finished", "client-disconnect") if _answered(scene, attempt) else ("client-disconnect", "finished")
-    extra = () if attempt.openai is not None else ("explicit-abort", "running-timeout", "waiting-timeout")
+    names = ["finished", "client-disconnect"] if _answered(scene, attempt) else ["client-disconnect", "finished"]
+    names += ["explicit-abort", "running-timeout", "waiting-timeout", *unlogged.causes(scene, attempt, gone)]
     return undecided(
         f"It left the engine ({proof}), and no Finish says how.",
-        [(n, _DECIDES.get(n, "its Finish: --log-requests without SGLANG_LOG_REQUEST_EXCEEDED_MS")) for n in
-         (*names, *extra)],
+        [(n, _DECIDES.get(n, "its Finish: --log-requests without SGLANG_LOG_REQUEST_EXCEEDED_MS"))
+         for n in dict.fromkeys(names)],
         lines,
     )  # fmt: skip
 
@@ -220,6 +231,11 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
             [(c, "the request log (--log-requests) of the same time") for c in _possible(scene, attempt)],
             attempt.facts[:1],
         )
+    if all(fact.rid == attempt.rid for fact in scene.life.told):
+        names = ("in-flight", "finished", "client-disconnect", "invalid-request", "process-killed", "scheduler-crash")
+        text = "These logs hold nothing but its own lines: what became of it may stand beside them."
+        return undecided(text, [(name, "the whole log, not only the lines with its rid") for name in names],
+                         mentions.begin(attempt))  # fmt: skip
     finding = Finding(
         "in-flight",
         "likely",

@@ -64,6 +64,8 @@ def survivors(scene: Scene, members: Sequence[Attempt], call: Call | None = None
         and (call is None or a.order < call.order)
         and (a.finish_order or 0) > last
         and not a.synthetic
+        and a.finish is not None
+        and a.finish.finish_type is not None  # else its line is cut, and how it ended not known
         and not (_aborted(scene, a) and abs((a.ended_at or 0.0) - end) <= TOGETHER)
     ]
 

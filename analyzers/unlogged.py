@@ -1,0 +1,59 @@
+"""What may have ended a request whose `Finish` got lost: what struck others when it left the engine."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+
+from sglang_lifecycle.analyzers import session_params
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.scene import Scene, ended_plainly
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+_SLACK = 1.0  # seconds by which lines of several processes may stand in the wrong order
+_TIMEOUTS = {"waiting_timeout": "waiting-timeout", "running_timeout": "running-timeout"}
+
+
+def causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> list[str]:
+    """The causes that struck in the span in which an attempt left, each once.
+
+    `gone` is the line that shows that it had; the batch line before that still had room for it.
+    """
+    return list(dict.fromkeys(_causes(scene, attempt, gone)))
+
+
+def _causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> Iterator[str]:
+    end = scene.places[id(gone)] if gone is not None else scene.life.size
+    start, began, ended = attempt.order, attempt.received_at, gone.at if gone is not None else scene.life.end
+    if gone is not None and gone.event in (Event.BATCH_PREFILL, Event.BATCH_DECODE):
+        before = bisect.bisect_left(scene.batch_orders, end) - 1
+        if before >= 0 and scene.batches[before][0] > start:
+            start, line = scene.batches[before]
+            began = line.at - (line.at_error or 0.0) if line.at is not None else began
+    if began is None or ended is None:
+        return
+    yield from _by_session(scene, attempt, start, end)
+    for other in scene.ended_between(began - _SLACK, ended + _SLACK):
+        finish = other.finish
+        assert finish is not None
+        prefix = attempt.rid != other.rid and attempt.rid.startswith(other.rid)
+        if finish.message_id in _TIMEOUTS:
+            yield _TIMEOUTS[finish.message_id]
+            if prefix and scene.release.may_be("0.5.20"):
+                yield "timeout-prefix-collision"
+        elif ended_plainly(finish):
+            if prefix:
+                yield "abort-prefix-collision"
+            yield from scene.engine_causes(other.ended_at or ended)
+    if scene.calls_between("abort", began - _SLACK, ended + _SLACK):
+        yield from ("explicit-abort", "abort-all")
+
+
+def _by_session(scene: Scene, attempt: Attempt, start: int, end: int) -> Iterator[str]:
+    """Whether a newer turn of its session replaced it, or one above it, in a span of places."""
+    if attempt.session_id is None:
+        return
+    for named in (attempt.rid, *session_params.ancestors(scene, attempt)):
+        turns = session_params.replacing(scene).get((attempt.session_id, named), ())
+        if any(turn is not attempt and attempt.order < turn.order < end for turn in turns):
+            yield "session-replaced" if named == attempt.rid else "session-branch-cleared"
