@@ -21,6 +21,7 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 _CALL_BEFORE = 8.0  # seconds from an abort call's line to the end that it caused: a running request ends at its next
 # result, which a long prefill delays
 _CALL_AFTER = 1.0  # an access line may be written up to its own second after the end
+_LATE = 3  # facts by which the line of a call may stand behind an end that it caused
 _PAUSE = 5.0  # seconds by which a pause answers after the last end: it aborts each second what is left
 _RUNNING_MESSAGES = frozenset({"aborted", "unknown_error"})
 
@@ -218,7 +219,14 @@ def _aborts_near(scene: Scene, members: Sequence[Attempt]) -> list[Call]:
     born = max((a.order for a in members if a.received is not None), default=-1)
     known = [a.order for a in members if a.received is not None]
     first = min(known, default=-1)
-    return [c for c in calls if c.order > (born if len(members) == 1 else first)]
+    last = max(a.finish_order or 0 for a in members)
+    logs = {a.finish.process for a in members if a.finish is not None}
+    return [
+        c
+        for c in calls
+        if c.order > (born if len(members) == 1 else first)
+        and (c.order <= last + _LATE or c.fact.process not in logs)  # one process writes both, the call's line first
+    ]
 
 
 @per_scene

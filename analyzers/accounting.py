@@ -112,6 +112,8 @@ def _transfers(scene: Scene, attempt: Attempt) -> bool:
 @per_scene
 def _several_schedulers(scene: Scene) -> bool:
     """Whether a batch line counts the requests of one scheduler of several: of one DP rank, or one stage of PP."""
+    if scene.mixed:
+        return True
     sizes = (scene.life.args.get(name) for name in ("dp_size", "pp_size"))
     if any(isinstance(size, int) and size > 1 for size in sizes):
         return True

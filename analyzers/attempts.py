@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 
-from sglang_lifecycle.analyzers import forgeries
+from sglang_lifecycle.analyzers import fingerprint
 from sglang_lifecycle.analyzers.lives import Life, times
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -120,6 +120,19 @@ class Attempt:
         return self.finish.at if self.finish is not None else None
 
     @property
+    def ends(self) -> tuple[float, ...]:
+        """When it ended, by its `Finish` and by the time that it took: they differ where the clock leapt.
+
+        UTC epoch seconds.
+        """
+        record, finish = self.received, self.finish
+        if finish is None or finish.at is None:
+            return ()
+        if record is None or record.at is None or finish.e2e_s is None or (record.at_error or 0.0) > _COARSE:
+            return (finish.at,)
+        return finish.at, record.at + finish.e2e_s
+
+    @property
     def went_well(self) -> bool:
         """Whether it ended as its client wished: at a stop, or at its length."""
         return self.finish is not None and self.finish.finish_type in ("stop", "length")
@@ -167,7 +180,7 @@ class _Collector:
 
     def collect(self) -> Iterator[Attempt]:
         openai: tuple[int, Fact] | None = None
-        odd = forgeries.out_of_form(self.life.told)
+        odd = fingerprint.out_of_form(self.life.told)
         dumped: list[tuple[int, Fact]] = []
         for order, fact in self.life.placed():
             if fact.event in _NAMELESS or (odd and id(fact) in odd):
@@ -352,6 +365,7 @@ def _out_of_turn(ended: Attempt, begun: Attempt) -> bool:
 
 _STAMPED = ("process", "at", "length")
 _MEASURED = ("at", "e2e_s", "completion_tokens", "length")
+_COARSE = 1.0  # seconds by which the time of a `Receive` may be off
 _FINE = 0.01  # seconds: no two records of one rid are so close in time
 _NEAR = 40  # facts by which a collector may deliver lines out of turn
 _NAMED_BEFORE = 60.0  # seconds from a line that names a rid to the record that it precedes

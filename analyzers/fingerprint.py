@@ -7,7 +7,7 @@ range. An absent field says something only where the request log prints all of t
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -28,6 +28,8 @@ class Release:
 
     possible: tuple[str, ...]
     told: bool = False
+    mixed: bool = False
+    """Whether records of several releases stand side by side."""
 
     @property
     def text(self) -> str | None:
@@ -86,7 +88,27 @@ def fingerprint(life: Life) -> Release:
             elif set(fact.detail.get("fields") or ()) >= _WHOLE:
                 others.append(allowed)
     possible = possible.union(*others)
-    return Release(tuple(v for v in RELEASES if v in possible))
+    return Release(tuple(v for v in RELEASES if v in possible), mixed=bool(others))
+
+
+def out_of_form(facts: Sequence[Fact]) -> frozenset[int]:
+    """The identities of request-log records that the release of a log's other records does not write.
+
+    Where records have no stamp (0.5.8 to 0.5.11), one with a stamp and with only some of the fields is a text that
+    imitates one, of a record whose beginning the log lacks.
+    """
+    told = [fact for fact in facts if fact.pattern == "reqlog.text" and fact.event in _RECORDS and not fact.tainted]
+    kinds = [fact for fact in told if "fields" in fact.detail]
+    stamped = [fact for fact in kinds if fact.at_from == "own"]
+    whole = [set(fact.detail["fields"]) for fact in kinds if set(fact.detail["fields"]) >= _WHOLE]
+    if not whole or not stamped or any(set(fact.detail["fields"]) >= _WHOLE for fact in stamped):
+        return frozenset()
+    possible = _ALL.intersection(*(_of_fields(tuple(sorted(each))) for each in whole))
+    bare = possible and possible <= _range("0.5.8", "0.5.11")
+    return frozenset(id(fact) for fact in told if fact.at_from == "own") if bare else frozenset()
+
+
+_RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED})
 
 
 def _allowed(fact: Fact) -> Iterable[frozenset[str]]:

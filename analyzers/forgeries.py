@@ -43,26 +43,5 @@ def suspects(facts: Sequence[Fact]) -> frozenset[int]:
     return frozenset(found)
 
 
-def out_of_form(facts: Sequence[Fact]) -> frozenset[int]:
-    """The identities of request-log records that this log's request log does not write.
-
-    Where records have no stamp (0.5.8 to 0.5.11), one with a stamp and with only some of the fields is a text that
-    imitates one, of a record whose beginning the log lacks.
-    """
-    told = [fact for fact in facts if fact.event in _RECORDS and fact.pattern == "reqlog.text" and not fact.tainted]
-    bare = [set(fact.detail["fields"]) for fact in told if _bare(fact) and "fields" in fact.detail]
-    stamped = [fact for fact in told if fact.at_from == "own"] if bare else []
-    kinds = [set(fact.detail["fields"]) for fact in stamped if "fields" in fact.detail]
-    odd = bool(kinds) and all(any(kind < whole for whole in bare) for kind in kinds)
-    return frozenset(map(id, stamped)) if odd else frozenset()
-
-
-_RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED})
-
-
-def _bare(fact: Fact) -> bool:
-    return fact.event is Event.REQUEST_RECEIVED and fact.at_from in (None, "neighbours")
-
-
 def _answers(fact: Fact) -> bool:
     return fact.event is Event.HTTP_ACCESS and str(fact.detail.get("path")).startswith(_CALLS)

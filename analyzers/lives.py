@@ -10,6 +10,7 @@ from itertools import accumulate, takewhile
 from operator import attrgetter
 
 from sglang_lifecycle.analyzers import forgeries
+from sglang_lifecycle.analyzers.deliveries import leaps, restored
 from sglang_lifecycle.parsers import requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -187,8 +188,11 @@ def _shared_folders(first: str, second: str) -> int:
 
 def _merge(facts: Sequence[Fact]) -> list[Fact]:
     """One order for the facts of several logs: by time, each log's own lines never out of turn."""
-    if len(set(map(_PROCESS, facts))) <= 1:
-        return list(facts)
+    sources = set(map(_PROCESS, facts))
+    if len(sources) <= 1:
+        return restored(facts)
+    if any(leaps([fact for fact in facts if fact.process == source]) for source in sources):
+        facts = [f for source in sources for f in restored([fact for fact in facts if fact.process == source])]
     clocks: dict[str, float] = {}
     keyed = []
     for index, fact in enumerate(facts):
@@ -200,7 +204,7 @@ def _merge(facts: Sequence[Fact]) -> list[Fact]:
 
 
 def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
-    """A life begins where the arguments are printed again, or where a server that had died is ready again.
+    """A life begins where the arguments are printed again, or where a server that had died is started or ready again.
 
     `server_args=` is printed once per start by the main process (0.3.6 to 0.5.23). `The server is fired up` alone
     does not cut: with several HTTP workers each prints it. A request log without stamps of its own tells of no order.
@@ -212,7 +216,7 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
         if (served and fact.event not in _TURNS) or fact.tainted:
             continue
         starts = fact.event is Event.SERVER_ARGS and fact.pattern == "server.args"
-        if (starts and (served or died)) or (fact.event is Event.SERVER_READY and died):
+        if (starts and (served or died)) or (fact.event in _BEGINS and died):
             begins.append(place)
             served = died = False
         served = served or (fact.event in _SERVED and fact.process in dated)
@@ -224,6 +228,7 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
     ]
 
 
+_BEGINS = frozenset({Event.SERVER_STARTED, Event.SERVER_READY})
 _SERVED = frozenset({Event.SERVER_READY, Event.REQUEST_FINISHED, Event.REQUEST_RECEIVED})
-_TURNS = DEATHS | {Event.SERVER_ARGS, Event.SERVER_READY}
+_TURNS = DEATHS | {Event.SERVER_ARGS} | _BEGINS
 """What ends a life or begins one."""

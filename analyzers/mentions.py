@@ -12,7 +12,7 @@ from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.lives import last
-from sglang_lifecycle.analyzers.responses import POLL
+from sglang_lifecycle.analyzers.responses import GONE, POLL
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -262,6 +262,8 @@ def causes_of(scene: Scene, attempt: Attempt, said: Fact) -> list[str]:
     """What an error or a status without a rid would mean for an attempt, were it about it."""
     if said.event is Event.HTTP_ACCESS:
         return ["invalid-request"]
+    if (said.finish_message or "").startswith(GONE):
+        return ["client-disconnect"]
     finding = outcomes.by_message(scene, attempt, said)
     return [finding.cause] if finding.cause != "not-established" else [cause for cause, _ in finding.candidates]
 

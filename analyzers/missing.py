@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
-from sglang_lifecycle.parsers.evidence import Fact
+from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _LONG = 600.0  # seconds
 _NUMBERED = re.compile(r"(?P<base>.+?)(?:\.(?P<number>\d{1,4}))?(?:\.(?:gz|zst|zstd|xz|bz2))?", re.DOTALL)
@@ -15,20 +16,30 @@ _NUMBERED = re.compile(r"(?P<base>.+?)(?:\.(?P<number>\d{1,4}))?(?:\.(?:gz|zst|z
 
 def ended_there(scene: Scene, attempt: Attempt) -> Finding | None:
     """What may have become of a request without an end that was there when a file begins that is missing."""
-    if attempt.received is None or not any(place > attempt.order for place in holes(scene)):
+    first = next((place for place in holes(scene) if place > attempt.order), None)
+    if attempt.received is None or first is None:
         return None
-    text = "A file of the rotated log is missing after it came; how it ended may stand there."
-    names = ("finished", "client-disconnect", "explicit-abort", "process-killed", "scheduler-crash")
-    return undecided(text, [(name, "the file that is missing") for name in names], [attempt.received])
+    gone = gone_by(scene, attempt)
+    if gone is not None and scene.places[id(gone)] < first:
+        return None
+    text = "Lines of the log are missing after it came; how it ended may stand there."
+    names = ("finished", "client-disconnect", "explicit-abort", "process-killed", "scheduler-crash", "in-flight")
+    lost = [f for f in scene.life.of(Event.LINES_LOST) if scene.places[id(f)] > attempt.order]
+    return undecided(text, [(name, "what is missing") for name in names], [attempt.received, *lost[:1]])
 
 
 @per_scene
 def holes(scene: Scene) -> list[int]:
-    """The places at which a file of a life's log is missing: its number is left out, as is what was said for long."""
+    """The places at which a life's log lacks lines.
+
+    A file's number is left out, as is what was said for long; or a collector says that it let lines go.
+    """
     newest: dict[str, Fact] = {}
     found = []
     for place, fact in scene.life.placed():
         before = newest.get(fact.process)
+        if fact.event is Event.LINES_LOST:
+            found.append(place)
         if before is not None and before.source != fact.source and _skips(before, fact):
             found.append(place)
         if fact.at is not None:

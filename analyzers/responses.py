@@ -217,7 +217,10 @@ class _Matcher:
                 attempt.errors.append(fact)
                 self._expect(order, attempt)
                 return
-        if text.startswith(_GONE):  # a line that is cut before it says who
+        if text.startswith(GONE):  # a line that is cut before it says who
+            newest = self._newest_silent(order, fact, early=False)
+            if newest is not None:
+                newest.others = [*newest.others[-_OTHERS:], fact]
             return
         if _BEFORE_RECEIVE.match(text):
             self.refused.append((order, None))  # a request that was never received: the status that follows is its
@@ -287,7 +290,7 @@ def _quick(attempt: Attempt, fact: Fact) -> bool:
     return latest is not None and fact.at is not None and fact.at - latest < POLL
 
 
-_GONE = "Request is disconnected from the client side"
+GONE = "Request is disconnected from the client side"
 _OF_GRAMMARS = frozenset({"grammar_failed", "grammar_timeout", "grammar_token_refused"})
 REFUSALS = frozenset({
     "session_unknown", "session_closing", "session_parent_unknown", "session_parent_invalid",

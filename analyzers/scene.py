@@ -78,6 +78,22 @@ class Scene:
         return [a for length in range(1, len(rid)) for a in self.by_rid.get(rid[:length], ())]
 
     @cached_property
+    def mixed(self) -> bool:
+        """Whether another server's lines stand among these, as in a stream of several pods without labels.
+
+        Records of two releases, a second server that is ready, or what was open at a start and goes on after that.
+        """
+        ready = len(self.life.of(Event.SERVER_READY))
+        if self.release.mixed or (ready > 1 and not self.several_workers):
+            return True
+        mine = self.life.server, self.life.number
+        return any(
+            other.life.server == mine[0] and _goes_on(*sorted((self, other), key=lambda s: s.life.number))
+            for other in self.others
+            if abs(other.life.number - mine[1]) == 1
+        )
+
+    @cached_property
     def sees_access(self) -> bool:
         """Whether access lines are written at all."""
         return bool(self.life.of(Event.HTTP_ACCESS))
@@ -273,6 +289,14 @@ class Scene:
         """Attempts received before a place and not finished there, those that never finish last."""
         silent = bisect.bisect_left(self._silent, order, key=lambda a: a.order)
         return self.alive_at(order) + self._silent[:silent]
+
+
+def _goes_on(scene: Scene, following: Scene) -> bool:
+    """Whether a request that one life received without an end is ended in the next, which did not receive it."""
+    return any(
+        a.received is None and a.finish is not None and any(b.finish is None for b in scene.by_rid.get(a.rid, ()))
+        for a in following.attempts
+    )
 
 
 def ended_plainly(finish: Fact) -> bool:

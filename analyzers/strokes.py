@@ -66,7 +66,7 @@ def survivors(scene: Scene, members: Sequence[Attempt], call: Call | None = None
         and not a.synthetic
         and a.finish is not None
         and a.finish.finish_type is not None  # else its line is cut, and how it ended not known
-        and not (_aborted(scene, a) and abs((a.ended_at or 0.0) - end) <= TOGETHER)
+        and not (_aborted(scene, a) and any(abs(at - end) <= TOGETHER + (at != a.ended_at) for at in a.ends))
     ]
 
 

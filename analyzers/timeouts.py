@@ -20,6 +20,7 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _STROKE = 1.6  # seconds within which one poll's victims are written
 _ITERATION = 0.4  # seconds within which the ends are written that one abort in the scheduler brings
+_LEAP = 5.0  # seconds by which an end and the time that it took disagree where a clock was set
 _ALIKE = 0.6  # seconds by which two timeouts of one limit differ
 _SLACK = 0.25  # seconds by which a genuine timeout may be measured shorter than its limit
 _ASTRAY = "no timeout of its kind lasted as long as the limit that was told"
@@ -213,7 +214,13 @@ def roots_of(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
 def _at_once(one: Attempt, other: Attempt) -> bool:
     """Whether two attempts may have been ended by one stroke, by the time of their ends."""
     within = _ITERATION if _fine(one) and _fine(other) else _STROKE
-    return abs((one.ended_at or 0.0) - (other.ended_at or 0.0)) <= within
+    return abs((one.ended_at or 0.0) - (other.ended_at or 0.0)) <= within or _leapt(one, other)
+
+
+def _leapt(one: Attempt, other: Attempt) -> bool:
+    """Whether the clock leapt while one of them lived, and both ended at once by the time that they took."""
+    leaps = [a for a in (one, other) if max(a.ends, default=0.0) - min(a.ends, default=0.0) > _LEAP]
+    return bool(leaps) and any(abs(mine - theirs) <= _STROKE for mine in one.ends for theirs in other.ends)
 
 
 def _set_back(one: Attempt, other: Attempt) -> bool:

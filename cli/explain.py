@@ -172,7 +172,8 @@ def _not_found(rid: str, evidence: Evidence, clock: Clock) -> str:
 def _hint(rid: str, evidence: Evidence) -> str:
     if os.path.exists(rid):
         return "it is a path: the request id comes before the paths"
-    if near := next((fact.rid for fact in evidence.facts if fact.rid and rid in fact.rid and rid != fact.rid), None):
+    longer = (fact.rid for fact in evidence.facts if fact.rid and rid in fact.rid)
+    if near := next((each for each in longer if len(rid) < len(each) < 2 * len(rid) + 20), None):
         return f"did you mean {near!r}?"
     if any(fact.rid == rid for fact in evidence.facts):
         return "it is only named where a client may have written it: within the text of a request"

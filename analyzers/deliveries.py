@@ -1,0 +1,83 @@
+"""What became of a log's lines on their way: blocks that were delivered twice, or put together in the wrong order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from sglang_lifecycle.parsers.evidence import Fact
+
+_BACK = 1.5  # seconds by which stamps go back where not only processes race for a place
+_BLOCK = 5.0  # seconds by which they go back where a block begins that was written before
+_JOIN = 600.0  # seconds between two blocks of one log, at most
+_FEWEST = 3  # facts in a row that are told again
+
+
+def leaps(facts: Sequence[Fact]) -> list[int]:
+    """The places among one log's facts at which its own stamps go back."""
+    found, newest = [], 0.0
+    for place, fact in enumerate(facts):
+        if fact.at is not None and fact.at_from == "own":
+            if fact.at < newest - _BACK:
+                found.append(place)
+                newest = fact.at
+            newest = max(newest, fact.at)
+    return found
+
+
+def restored(facts: Sequence[Fact]) -> list[Fact]:
+    """One log's facts, each told once, and in the order of time where whole blocks had been put together wrongly.
+
+    `cat server.log server.log.1`, or a collector that sends a chunk again. A clock that was set back looks like
+    neither: it does not say the same again, and what it says overlaps with what it had said.
+    """
+    if not leaps(facts):
+        return list(facts)
+    return _in_order(_once(facts))
+
+
+def _once(facts: Sequence[Fact]) -> list[Fact]:
+    """The facts without blocks that repeat an earlier one."""
+    kept = list(facts)
+    for place in reversed(leaps(kept)):
+        first = next((i for i in range(place) if _key(kept[i]) == _key(kept[place])), None)
+        if first is None:
+            continue
+        start, length = place, 0
+        while start > first + 1 and first > 0 and _key(kept[first - 1]) == _key(kept[start - 1]):
+            first, start = first - 1, start - 1
+        while (
+            start + length < len(kept)
+            and first + length < start
+            and _key(kept[first + length]) == _key(kept[start + length])
+        ):
+            length += 1
+        if length >= _FEWEST:
+            del kept[start : start + length]
+    return kept
+
+
+def _key(fact: Fact) -> tuple[object, ...]:
+    stamp = fact.at if fact.at_from in ("own", "meta") else None
+    return fact.event, fact.rid, fact.pattern, fact.length, stamp, fact.e2e_s, fact.finish_message
+
+
+def _in_order(facts: list[Fact]) -> list[Fact]:
+    cuts = [place for place in leaps(facts) if _falls(facts, place) >= _BLOCK]
+    if not cuts:
+        return facts
+    blocks = [facts[start:end] for start, end in pairwise([0, *cuts, len(facts)])]
+    spans = sorted((*_span(block), index) for index, block in enumerate(blocks))
+    if all(-_BACK <= later[0] - earlier[1] <= _JOIN for earlier, later in pairwise(spans)):
+        return [fact for *_, index in spans for fact in blocks[index]]
+    return facts
+
+
+def _falls(facts: Sequence[Fact], place: int) -> float:
+    before = next((f.at for f in reversed(facts[:place]) if f.at is not None and f.at_from == "own"), 0.0)
+    return before - (facts[place].at or 0.0)
+
+
+def _span(facts: Sequence[Fact]) -> tuple[float, float]:
+    times = [fact.at for fact in facts if fact.at is not None and fact.at_from == "own"]
+    return min(times), max(times)
