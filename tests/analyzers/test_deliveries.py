@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sglang_lifecycle.analyzers.listing import RequestRow
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.log import read
 
+STAMPED = re.compile(rb"\[\d{4}-")
 NEAR = 12  # lines by which a collector's workers overtake each other
 
 
@@ -104,4 +106,20 @@ def test_a_receive_that_is_delivered_again_is_of_the_same_request(scenario: Any,
     found = [(begin, end) for begin, end in pairs(scenario) if begin.at_from == "own" and (end.e2e_s or 0) > 2]
     for begin, end in chance.sample(found, min(3, len(found))):
         log.write_bytes(b"".join([*lines[: end.line], lines[begin.line - 1], *lines[end.line :]]))
+        assert made_wrong(scenario, rows(tmp_path)) == {}
+
+
+@pytest.mark.parametrize("share", [0.4, 0.6])
+def test_two_parts_in_the_wrong_order_are_read_in_the_order_of_time(
+    scenario: Any, share: float, tmp_path: Path
+) -> None:
+    log = copied(scenario, tmp_path)
+    before = causes(rows(tmp_path))
+    lines = log.read_bytes().splitlines(keepends=True)
+    cut = int(len(lines) * share)
+    while cut < len(lines) and not STAMPED.match(lines[cut]):  # a record is not torn
+        cut += 1
+    log.write_bytes(b"".join(lines[cut:] + lines[:cut]))
+    times = [fact.at for fact in scenario.evidence.facts if fact.at is not None and fact.at_from == "own"]
+    if max(times) - min(times) > 30:
         assert made_wrong(scenario, rows(tmp_path)) == {}

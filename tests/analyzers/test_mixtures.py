@@ -115,3 +115,66 @@ def test_who_came_later_was_not_ended_by_the_same_stroke(recorded: Recorded, tmp
     verdict = told(text, "r-5", tmp_path)
     assert verdict.cause != "abort-all"
     assert "session-branch-cleared" in possible(verdict)
+
+
+def test_the_release_tells_which_records_are_none(recorded: Recorded, tmp_path: Path) -> None:
+    """Parts of a rotated log in the shell's order: the newest first, and it begins with a stranger's line."""
+    text = lines(recorded("0.5.10/s13b_injection"))
+    forged = [place for place, line in enumerate(text) if line.startswith("[2026-11-29 18:00:00] Finish")]
+    assert forged
+    for place in forged:
+        verdict = told(text[place:] + text[:place], "victim", tmp_path)
+        assert {attempt.cause for attempt in verdict.attempts} <= {"finished"}
+
+
+def test_two_servers_in_one_stream_prove_nothing_by_their_batches(recorded: Recorded, tmp_path: Path) -> None:
+    """Two pods of two releases that run at once, their lines by turns."""
+    dying = [line for line in lines(recorded("0.5.10/s02e_session_clear_tree")) if "crash_dump" not in line]
+    other = served(recorded("0.5.23/s13_adversarial"))
+    crash = next(i for i, line in enumerate(dying) if "hit an exception" in line)
+    text = dying[: crash - 1] + other[: len(other) // 2] + dying[crash - 1 :] + other[len(other) // 2 :]
+    assert "scheduler-crash" in possible(told(text, "c-2", tmp_path))
+
+
+def test_an_error_of_a_session_is_not_about_who_has_none(recorded: Recorded, tmp_path: Path) -> None:
+    scenario = recorded("0.5.10/s02b_session_streaming_strict")
+    text = lines(scenario)
+    for rid in (
+        rid for rid, sent in scenario.sent.items() if sent[0]["session"] is None and sent[0]["cause"] == "finished"
+    ):
+        left = [line for line in text if f"rid='{rid}'" not in line or line.startswith("Receive")]
+        assert not told(left, rid, tmp_path).cause.startswith("session-"), rid
+
+
+def test_a_disconnect_that_is_cut_is_no_refusal(recorded: Recorded, tmp_path: Path) -> None:
+    text = lines(recorded("0.5.10/s12_tokworker2"))
+    cut = [line[:128].rstrip("\n") + "\n" if "disconnected from the client side" in line else line for line in text]
+    for rid, sent in recorded("0.5.10/s12_tokworker2").sent.items():
+        if sent[0]["cause"] == "client-disconnect" and sent[0]["client_http_status"] is None:
+            verdict = told(cut, rid, tmp_path)
+            assert verdict.cause != "invalid-request", rid
+
+
+def test_lines_that_a_journal_let_go_are_missed(recorded: Recorded, tmp_path: Path) -> None:
+    scenario = recorded("0.5.23/s11a_kill9_scheduler")
+    text = lines(scenario)
+    place = next(i for i, line in enumerate(text) if "Finish: obj=" in line and "k9-done0" in line)
+    verdict = told(
+        [*text[:place], "Suppressed 1 messages from sglang.service\n", *text[place + 1 :]], "k9-done0", tmp_path
+    )
+    assert "finished" in possible(verdict)
+
+
+@pytest.mark.parametrize("name", ["0.5.23/s14_timeout_prefix", "0.5.23/s14b_timeout_prefix_running"])
+def test_a_clock_that_leapt_hides_no_stroke(name: str, recorded: Recorded, tmp_path: Path) -> None:
+    """The clock leaps between two lines of a stroke: what is stamped later is 10 minutes later."""
+    scenario = recorded(name)
+    text = lines(scenario)
+    hit = [rid for rid, row in scenario.rows.items() if row.cause == "timeout-prefix-collision"]
+    ends = {
+        rid: next(i for i, line in enumerate(text) if "Finish: obj=" in line and f"rid='{rid}'" in line) for rid in hit
+    }
+    for rid, place in ends.items():
+        later = [re.sub(r"^\[(\S+) 19:(\d)", lambda m: f"[{m[1]} 20:{m[2]}", line) for line in text[place + 1 :]]
+        verdict = told(text[: place + 1] + later, rid, tmp_path)
+        assert verdict.cause == "timeout-prefix-collision" or verdict.confidence != "proven", rid
