@@ -140,7 +140,9 @@ class Log:
             del held[:settled]
             return True
 
-        if self._log.problem is not None or not self._together(pool, report, taken):
+        if self._log.problem is not None or any(views.look(file).turned for file in self._log.files):
+            return False
+        if not self._together(pool, report, taken):
             return False
         times.finish()
         take(held)

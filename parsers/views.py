@@ -33,6 +33,8 @@ class View:
     layers: tuple[Envelope, ...] = ()
     pairs: dict[str | None, list[Pair]] = field(default_factory=dict)
     zoned: bool = True
+    turned: bool = False
+    """Whether it ends before it begins: its parts are in the wrong order."""
 
     @property
     def plain(self) -> bool:
@@ -88,14 +90,17 @@ def look(file: File) -> View:
         else:
             width = None
     stamps = [line.stamp for line in inner if line.stamp is not None]
+    last = envelopes.texts_within(end, layers)
+    backward = width is None and _falls(inner, last)
     return View(
         file.path,
         file.size,
-        backward=width is None and _falls(inner, envelopes.texts_within(end, layers)),
+        backward=backward,
         width=width,
         layers=layers,
         pairs=_pairs(inner),
         zoned=all(stamp.zoned for stamp in stamps),
+        turned=not backward and max(_times(last), default=0.0) < min(_times(inner), default=0.0),
     )
 
 

@@ -114,7 +114,6 @@ def test_two_parts_in_the_wrong_order_are_read_in_the_order_of_time(
     scenario: Any, share: float, tmp_path: Path
 ) -> None:
     log = copied(scenario, tmp_path)
-    before = causes(rows(tmp_path))
     lines = log.read_bytes().splitlines(keepends=True)
     cut = int(len(lines) * share)
     while cut < len(lines) and not STAMPED.match(lines[cut]):  # a record is not torn
