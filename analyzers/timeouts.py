@@ -322,7 +322,7 @@ def _outlasted(scene: Scene, root: Attempt, other: float, message_id: str) -> bo
     that the scheduler had looked and let it be.
     """
     end, ended, length = root.finish_order or 0, root.ended_at, spent(root, message_id)
-    if root.finish is None or ended is None or length is None:
+    if root.finish is None or ended is None or length is None or scene.partial:
         return False
     if message_id == "running_timeout" and _clocked(root.finish):
         begun: float | None = ended - length
