@@ -20,10 +20,12 @@ _ENDS = (
     Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED, Event.KV_ABORTED, Event.PD_FAILED, Event.EPD_FAILED,
 )  # fmt: skip
 
-_OF_ABSENCE = frozenset({"abort-all", "not-established", "pause-abort", "weight-update-abort"})
-"""Causes that rest on what is not there: a request that outlived the stroke, a line that would decide."""
+_OF_ABSENCE = frozenset({
+    "abort-all", "not-established", "pause-abort", "timeout-prefix-collision", "weight-update-abort"
+})  # fmt: skip
+"""Causes that rest on what is not there: a request that outlived the stroke or was not counted, a line that decides."""
 
-_OF_STROKES = frozenset({"abort-prefix-collision", "explicit-abort", "timeout-prefix-collision"})
+_OF_STROKES = frozenset({"abort-prefix-collision", "explicit-abort"})
 """Causes that rest on who else was hit."""
 
 
