@@ -231,11 +231,6 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
             [(c, "the request log (--log-requests) of the same time") for c in _possible(scene, attempt)],
             attempt.facts[:1],
         )
-    if all(fact.rid == attempt.rid for fact in scene.life.told):
-        names = ("in-flight", "finished", "client-disconnect", "invalid-request", "process-killed", "scheduler-crash")
-        text = "These logs hold nothing but its own lines: what became of it may stand beside them."
-        return undecided(text, [(name, "the whole log, not only the lines with its rid") for name in names],
-                         mentions.begin(attempt))  # fmt: skip
     finding = Finding(
         "in-flight",
         "likely",
@@ -249,4 +244,12 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
         finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
     if (decides := switched(scene, attempt)) is not None:
         finding.candidates.append(("finished", decides))
+    if all(fact.rid == attempt.rid for fact in scene.life.told):
+        known = dict(finding.candidates)
+        names = (name for name in _ANYTHING if name not in known)
+        finding.candidates += [(name, "the whole log, not only the lines with its rid") for name in names]
     return finding
+
+
+_ANYTHING = ("finished", "client-disconnect", "invalid-request", "input-too-long", "process-killed", "scheduler-crash")
+"""What may have become of a request where its own lines are all there is, as `grep` leaves them."""
