@@ -38,22 +38,20 @@ def restored(facts: Sequence[Fact]) -> list[Fact]:
 
 def _once(facts: Sequence[Fact]) -> list[Fact]:
     """The facts without blocks that repeat an earlier one."""
-    kept = list(facts)
+    kept, keys = list(facts), [_key(fact) for fact in facts]
+    firsts: dict[tuple[object, ...], int] = {}
+    for place, key in enumerate(keys):
+        firsts.setdefault(key, place)
     for place in reversed(leaps(kept)):
-        first = next((i for i in range(place) if _key(kept[i]) == _key(kept[place])), None)
-        if first is None:
+        first, start, length = firsts[keys[place]], place, 0
+        if first == place:
             continue
-        start, length = place, 0
-        while start > first + 1 and first > 0 and _key(kept[first - 1]) == _key(kept[start - 1]):
+        while first > 0 and start > first + 1 and keys[first - 1] == keys[start - 1]:
             first, start = first - 1, start - 1
-        while (
-            start + length < len(kept)
-            and first + length < start
-            and _key(kept[first + length]) == _key(kept[start + length])
-        ):
+        while start + length < len(keys) and first + length < start and keys[first + length] == keys[start + length]:
             length += 1
         if length >= _FEWEST:
-            del kept[start : start + length]
+            del kept[start : start + length], keys[start : start + length]
     return kept
 
 
