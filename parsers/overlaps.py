@@ -14,7 +14,7 @@ from io import BytesIO
 from sglang_lifecycle.parsers.file import File, Input
 
 _LEAST = 256  # bytes that have to be the same: less may be said by two servers
-_WINDOW, _WINDOWS = 16 << 20, 64 << 20  # bytes before a file's end in which others may begin, and those of all files
+_WINDOW, _WINDOWS = 8 << 20, 64 << 20  # bytes at either end of a file in which others may begin, and those of all
 _CHUNK = 1 << 20
 _CLOCK = re.compile(rb"\d\d:\d\d:\d\d")
 
@@ -53,10 +53,10 @@ def _cut(file: File, found: _Shared | None) -> File:
 
 def _all_shared(files: Sequence[File]) -> dict[File, _Shared]:
     """The files of which something stands in another that keeps it: the newer one, or the whole of two."""
-    begin: dict[bytes, list[File]] = {}
-    for file in files:
-        if (first := _first_line(file)) is not None:
-            begin.setdefault(first, []).append(file)
+    heads = {file: head for file in files if not file.exhibit and (head := _head(file)) is not None}
+    begin: dict[bytes, list[tuple[File, bytes]]] = {}
+    for file, head in heads.items():
+        begin.setdefault(head.partition(b"\n")[0], []).append((file, head))
     found: dict[File, _Shared] = {}
     window = max(_WINDOW >> 6, min(_WINDOW, _WINDOWS // len(files)))
     for file in (file for file in files if not file.exhibit and begin):
@@ -73,28 +73,31 @@ def _all_shared(files: Sequence[File]) -> dict[File, _Shared]:
     return found
 
 
-def _first_line(file: File) -> bytes | None:
-    """A file's first line, where what begins with it can be told from what other servers say."""
+def _head(file: File) -> bytes | None:
+    """How a file begins, where that can be told from what other servers say."""
     with file.open(near=True) as stream:
         head = stream.read(_LEAST)
-        if len(head) < _LEAST or file.exhibit:
+        if len(head) < _LEAST:
             return None
         head += stream.readline(_CHUNK) + stream.read(_LEAST * 16)
-    return head.partition(b"\n")[0] if _CLOCK.search(head) else None
+    return head if _CLOCK.search(head) else None
 
 
-def _beginnings(file: File, begin: dict[bytes, list[File]], window: int) -> Iterator[tuple[int, File]]:
-    """Where the first lines of others stand in a file: at its very beginning, or near its end."""
+def _beginnings(file: File, begin: dict[bytes, list[tuple[File, bytes]]], window: int) -> Iterator[tuple[int, File]]:
+    """Where others seem to begin in a file: at its very beginning, or near its end."""
     with file.open(near=True) as stream:
-        for other in begin.get(stream.readline(_CHUNK).rstrip(b"\n"), ()):
-            yield 0, other
-        at = max(0, file.size - window)
-        stream.seek(at)
-        text = stream.read(window)
-    for number, line in enumerate(BytesIO(text)):
-        if (number or not at) and at and (others := begin.get(line.rstrip(b"\n"))):
-            yield from ((at, other) for other in others)
-        at += len(line)
+        pieces = [(0, stream.read(window))]
+        if file.size > window:
+            at = max(window, file.size - window)
+            stream.seek(at)
+            pieces.append((at + len(stream.readline(_CHUNK)), stream.read(window)))
+    for start, text in pieces:
+        place = 0
+        for line in BytesIO(text):
+            for other, head in begin.get(line.rstrip(b"\n"), ()):
+                if other is not file and text.startswith(head[: len(text) - place], place):
+                    yield start + place, other
+            place += len(line)
 
 
 def _same(file: File, at: int, other: File, length: int) -> bool:
