@@ -15,10 +15,11 @@ from sglang_lifecycle.parsers.lines import Line, Stamp
 _TEXT = (
     "log", "message", "MESSAGE", "line", "msg", "@message", "textPayload", "_raw", "result._raw", "_source.message",
     "_source.log", "attributes.message", "content.message", "fields.message", "body.stringValue", "body", "text",
+    "LogMessage",
 )  # fmt: skip
 _STAMP = (
     "time", "@timestamp", "timestamp", "date", "ts", "_time", "result._time", "_source.@timestamp", "timeUnixNano",
-    "attributes.timestamp", "content.timestamp", "published_date", "datetime",
+    "attributes.timestamp", "content.timestamp", "published_date", "datetime", "TimeGenerated",
 )  # fmt: skip
 _MICROSECONDS = "__REALTIME_TIMESTAMP"  # the journal's, a number in a string
 _POD = (

@@ -15,6 +15,7 @@ _HOST = r"(?P<host>[\w.:-]+)"
 _IDENT = r"(?P<unit>[^\s\[\]:]+(?:@[^\s\[\]]+)?)(?:\[\d+\])?: ?"
 _NOT_OURS = r"(?!\s*(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\s)"  # the stamp of a program's own record
 _OURS = r"\[|Receive|Finish|\{|INFO"
+_FILE = r"[^\s:\[\]{}\"']+\.(?:log|txt|out|err|jsonl?)(?:\.[\w-]+)?"
 _RANKS = r"(?! ?(?:(?:DP|PP|TP|EP|CP|ATTN_CP|MOE_DP)\d+ ?)*\])"  # SGLang's own stamp without its bracket
 
 
@@ -93,12 +94,15 @@ ENVELOPES = (
         alone=True,
         least=0.2,
     ),
-    _rule("journal", rf"(?P<stamp>{SYSLOG}) {_HOST} {_IDENT}"),
+    _rule("journal", rf"(?:<\d{{1,3}}>)?(?P<stamp>{SYSLOG}) {_HOST} {_IDENT}"),
     _rule("journal (ISO)", rf"(?:[A-Z][a-z]{{2}} )?(?P<stamp>{ISO}) {_HOST} {_IDENT}", least=0.6),
     _rule("journal (epoch)", rf"(?P<stamp>{EPOCH}) {_HOST} {_IDENT}", least=0.6),
     _rule("journal (monotonic)", rf"\[\s*\d+\.\d+\] {_HOST} {_IDENT}"),
     _rule("syslog", rf"<\d+>1 (?P<stamp>{ISO}) {_HOST} (?P<unit>\S+) \S+ \S+ (?:-|\[.*?\])(?: \ufeff?|$)"),
     _rule("logcli", rf"(?P<stamp>{_ISO_T}) \{{[^}}]*\}} ?(?:\s+(?={_OURS}))?"),
+    _rule("fluentd", rf"(?P<stamp>{ISO})\t[\w.*-]+\t(?=\{{)"),
+    _rule("grep -n", r"\d{1,9}[:-]", certain=False, least=0.9),
+    _rule("grep", rf"(?P<unit>{_FILE})[:-](?:\d{{1,9}}[:-])?", certain=False, least=0.9),
     _rule("kibana", rf"(?P<stamp>{KIBANA})(?:\t|\s{{1,4}})?", r"(?:\t|\s{4})$"),
     _rule("export", rf"(?:{EPOCH}[\t,])?(?P<stamp>{ISO})[\t,]"),
     _rule("export (epoch)", rf"(?P<stamp>{EPOCH})[\t, ](?!{ISO}[\t,])", certain=False),

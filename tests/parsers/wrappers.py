@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import html
 import io
 import json
 import lzma
@@ -172,6 +173,12 @@ WRITERS: dict[str, Callable[[Lines], str]] = {
     ),
     "elastic": elastic,
     "kibana": each(lambda at, line: f"{(at + PLUS8):%b %d, %Y @ %H:%M:%S}.{at.microsecond // 1000:03}    {line}    "),
+    "syslog-3164": each(lambda at, line: f"<14>{at:%b %d %H:%M:%S} gpu-1 sglang[77]: {line}"),
+    "grep-n": each(lambda at, line: f"{at.second + 12}:{line}"),
+    "grep-files": each(lambda at, line: f"logs/server.log:{line}"),
+    "fluentd-file": each(lambda at, line: f"{iso(at, 0)}\tkube.sglang\t" + json.dumps({"log": line})),
+    "azure": each(lambda at, line: json.dumps({"TimeGenerated": iso(at), "LogMessage": line})),
+    "html": each(lambda at, line: html.escape(line)),
     "ray": each(lambda at, line: f"\x1b[36m(SGLangEngine pid=720234, ip=10.0.0.7)\x1b[0m {line}"),
     "tabs": each(lambda at, line: f"{round(at.timestamp() * 1e3)}\t{iso(at, 3)}\t{line}"),
     "escaped": escaped,
