@@ -168,6 +168,13 @@ FINAL = frozenset({"scheduler-crash", "process-killed", "watchdog-timeout"})
 """Deaths after which the same life answers nothing: what it still receives dies of them as well."""
 
 
+def over(scene: Scene, attempt: Attempt) -> int:
+    """The place from which on a life answers an attempt no more: that of its death, if it came before, else its end."""
+    end = death(scene)
+    final = end is not None and end.cause in FINAL and attempt.order < end.order and not went_on(scene)
+    return end.order if end is not None and final else scene.life.size
+
+
 def outlived(scene: Scene, fact: Fact, notice: float = NOTICED) -> bool:
     """Whether a line was written when its life could answer nobody any more.
 
@@ -287,7 +294,7 @@ def counted(scene: Scene) -> bool:
     end = death(scene)
     if end is None or not scene.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY):
         return False
-    if scene.life.of(Event.LOGGING_CONFIGURED) or _unlogged(scene) or missing.holes(scene):
+    if scene.life.of(Event.LOGGING_CONFIGURED) or _unlogged(scene) or any(h < end.order for h in missing.holes(scene)):
         return False
     dumps = [f for f in scene.life.of(Event.SERVER_DUMPED) if "unfinished" in f.detail]
     open_ = [a for a in scene.open_at(end.order) if a.finish is None]

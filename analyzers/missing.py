@@ -14,9 +14,12 @@ _LONG = 600.0  # seconds
 _NUMBERED = re.compile(r"(?P<base>.+?)(?:\.(?P<number>\d{1,4}))?(?:\.(?:gz|zst|zstd|xz|bz2))?", re.DOTALL)
 
 
-def ended_there(scene: Scene, attempt: Attempt) -> Finding | None:
-    """What may have become of a request without an end that was there when a file begins that is missing."""
-    first = next((place for place in holes(scene) if place > attempt.order), None)
+def ended_there(scene: Scene, attempt: Attempt, until: int) -> Finding | None:
+    """What may have become of a request without an end that was there when lines began that are missing.
+
+    `until` is the place from which on its server answers nobody any more: what is missing behind it hides no end.
+    """
+    first = next((place for place in holes(scene) if attempt.order < place <= until), None)
     if attempt.received is None or first is None:
         return None
     gone = gone_by(scene, attempt)

@@ -19,7 +19,11 @@ _SCHEDULED_WITHIN = 10.0  # seconds within which an idle scheduler forms a batch
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """What ended an attempt without a `Finish`, or that nothing shows its end."""
-    finding = mentions.resolve(scene, attempt) or dumped.ended(scene, attempt) or missing.ended_there(scene, attempt)
+    finding = (
+        mentions.resolve(scene, attempt)
+        or dumped.ended(scene, attempt)
+        or missing.ended_there(scene, attempt, deaths.over(scene, attempt))
+    )
     names = []
     if finding is None:
         finding = _untold(scene, attempt)
