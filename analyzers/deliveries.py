@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from sglang_lifecycle.parsers.evidence import Fact
+from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _BACK = 1.5  # seconds by which stamps go back where not only processes race for a place
 _BLOCK = 5.0  # seconds by which they go back where a block begins that was written before
 _JOIN = 600.0  # seconds between two blocks of one log, at most
 _FEWEST = 3  # facts in a row that are told again
+_MOST = 64  # leaps: where there are more, two clocks write by turns
+_BEGINS = frozenset({Event.SERVER_ARGS, Event.SERVER_STARTED})
 
 
-def leaps(facts: Sequence[Fact]) -> list[int]:
-    """The places among one log's facts at which its own stamps go back."""
+def leaps(facts: Sequence[Fact]) -> list[tuple[int, float]]:
+    """The places among one log's facts at which its own stamps go back, and by how many seconds."""
     found, newest = [], 0.0
     for place, fact in enumerate(facts):
         if fact.at is not None and fact.at_from == "own":
             if fact.at < newest - _BACK:
-                found.append(place)
+                found.append((place, newest - fact.at))
                 newest = fact.at
             newest = max(newest, fact.at)
     return found
@@ -29,11 +31,9 @@ def restored(facts: Sequence[Fact]) -> list[Fact]:
     """One log's facts, each told once, and in the order of time where whole blocks had been put together wrongly.
 
     `cat server.log server.log.1`, or a collector that sends a chunk again. A clock that was set back looks like
-    neither: it does not say the same again, and what it says overlaps with what it had said.
+    neither: it does not say the same again, and what had begun before it ends after it.
     """
-    if not leaps(facts):
-        return list(facts)
-    return _in_order(_once(facts))
+    return _in_order(_once(facts)) if 0 < len(leaps(facts)) <= _MOST else list(facts)
 
 
 def _once(facts: Sequence[Fact]) -> list[Fact]:
@@ -42,7 +42,7 @@ def _once(facts: Sequence[Fact]) -> list[Fact]:
     firsts: dict[tuple[object, ...], int] = {}
     for place, key in enumerate(keys):
         firsts.setdefault(key, place)
-    for place in reversed(leaps(kept)):
+    for place, _ in reversed(leaps(kept)):
         first, start, length = firsts[keys[place]], place, 0
         if first == place:
             continue
@@ -61,19 +61,27 @@ def _key(fact: Fact) -> tuple[object, ...]:
 
 
 def _in_order(facts: list[Fact]) -> list[Fact]:
-    cuts = [place for place in leaps(facts) if _falls(facts, place) >= _BLOCK]
+    """The facts with blocks in the order of time, where these follow upon each other and their requests bear it out."""
+    cuts = [place for place, back in leaps(facts) if back >= _BLOCK]
     if not cuts:
         return facts
     blocks = [facts[start:end] for start, end in pairwise([0, *cuts, len(facts)])]
     spans = sorted((*_span(block), index) for index, block in enumerate(blocks))
-    if all(-_BACK <= later[0] - earlier[1] <= _JOIN for earlier, later in pairwise(spans)):
-        return [fact for *_, index in spans for fact in blocks[index]]
-    return facts
+    follow = all(-_BACK <= later[0] - earlier[1] <= _JOIN for earlier, later in pairwise(spans))
+    ordered = [blocks[index] for *_, index in spans]
+    return [fact for block in ordered for fact in block] if follow and _worth(ordered) > _worth(blocks) else facts
 
 
-def _falls(facts: Sequence[Fact], place: int) -> float:
-    before = next((f.at for f in reversed(facts[:place]) if f.at is not None and f.at_from == "own"), 0.0)
-    return before - (facts[place].at or 0.0)
+def _worth(blocks: Sequence[Sequence[Fact]]) -> tuple[int, bool]:
+    """What speaks for an order: requests that begin in one block and end in a later one, a start before all else."""
+    open_: set[str | None] = set()
+    joined = 0
+    for block in blocks:
+        came = {fact.rid for fact in block if fact.event is Event.REQUEST_RECEIVED}
+        went = {fact.rid for fact in block if fact.event is Event.REQUEST_FINISHED}
+        joined += len(open_ & (went - came))
+        open_ = (open_ - went) | (came - went)
+    return joined, any(fact.event in _BEGINS for fact in blocks[0])
 
 
 def _span(facts: Sequence[Fact]) -> tuple[float, float]:

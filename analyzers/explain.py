@@ -104,8 +104,12 @@ def plain(incident: Incident, rid: str) -> Attempt | None:
     finish = attempt.finish
     if len(peers) > 1 or finish is None or finish.finish_type in _UNCLEAR or finish.message_id is not None:
         return None
-    shared = attempt.received is not None and "batch" in attempt.received.detail  # which others may have spoilt
-    odd = shared or "cut" in finish.detail or finish.tainted or id(finish) in scene.life.suspects
+    odd = (
+        outcomes.spoilt(scene, attempt) is not None
+        or "cut" in finish.detail
+        or finish.tainted
+        or id(finish) in scene.life.suspects
+    )
     return None if odd or any(fact.event is Event.CLIENT_DISCONNECTED for fact in attempt.facts) else attempt
 
 

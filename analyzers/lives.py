@@ -10,7 +10,7 @@ from itertools import accumulate, takewhile
 from operator import attrgetter
 
 from sglang_lifecycle.analyzers import forgeries
-from sglang_lifecycle.analyzers.deliveries import leaps, restored
+from sglang_lifecycle.analyzers.deliveries import restored
 from sglang_lifecycle.parsers import requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -191,8 +191,10 @@ def _merge(facts: Sequence[Fact]) -> list[Fact]:
     sources = set(map(_PROCESS, facts))
     if len(sources) <= 1:
         return restored(facts)
-    if any(leaps([fact for fact in facts if fact.process == source]) for source in sources):
-        facts = [f for source in sources for f in restored([fact for fact in facts if fact.process == source])]
+    logs: dict[str, list[Fact]] = {}
+    for fact in facts:
+        logs.setdefault(fact.process, []).append(fact)
+    facts = [fact for log in logs.values() for fact in restored(log)]
     clocks: dict[str, float] = {}
     keyed = []
     for index, fact in enumerate(facts):

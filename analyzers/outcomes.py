@@ -141,7 +141,7 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     if gone and not _long_after(gone[0], finish):
         finding.cause, finding.status = "finished-undelivered", "finished"
         finding.evidence.append(gone[0])
-    elif (failed := _unanswered_batch(scene, attempt)) is not None:
+    elif (failed := spoilt(scene, attempt)) is not None:
         finding.cause, finding.confidence = "finished-undelivered", "likely"
         finding.summary = f"It ran to its end ({finish.finish_type}), but its batch was not answered: {failed}."
         finding.http_status = None
@@ -152,22 +152,29 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     return finding
 
 
-def _unanswered_batch(scene: Scene, attempt: Attempt) -> str | None:
+def spoilt(scene: Scene, attempt: Attempt) -> str | None:
     """Why the one answer of its batch can't have brought its text: another member has no end, or a refusal.
 
     A batch without a stream is answered when all its members have ended, or with the first error (all releases).
     """
     record = attempt.received
     rids = record.detail.get("batch", ()) if record is not None and (record.detail.get("n") or 1) == 1 else ()
-    if attempt.stream or len(rids) < 2 or scene.partial:
+    if record is None or attempt.stream or len(rids) < 2 or scene.partial:
         return None
-    members = [a for rid in rids for a in scene.by_rid.get(rid, ()) if of_one_record(a, attempt)]
-    refused = next((a for a in members if a.finish is not None and (a.finish.status_code or 0) >= 400), None)
-    if refused is not None:
-        return f"{refused.rid!r}, another member, was refused"
-    open_ = next((a for a in members if a.finish is None), None)
-    over = open_ is not None and deaths.death(scene) is not None
-    return f"{open_.rid!r}, another member, has no end" if over and open_ is not None else None
+    known: dict[tuple[str, int], str | None] = scene.memo.setdefault(spoilt, {})
+    place = record.source, record.line
+    if place not in known:
+        members = [a for rid in rids for a in scene.by_rid.get(rid, ()) if of_one_record(a, attempt)]
+        refused = next((a for a in members if a.finish is not None and (a.finish.status_code or 0) >= 400), None)
+        open_ = next((a for a in members if a.finish is None), None) if deaths.death(scene) is not None else None
+        known[place] = (
+            f"{refused.rid!r}, another member, was refused"
+            if refused is not None
+            else f"{open_.rid!r}, another member, has no end"
+            if open_ is not None
+            else None
+        )
+    return known[place]
 
 
 def of_one_record(one: Attempt, other: Attempt) -> bool:

@@ -6,6 +6,8 @@ each hides differ by era (0.3.6 to 0.5.23).
 
 from __future__ import annotations
 
+import re
+
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.responses import REFUSALS
@@ -102,6 +104,9 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
 def _served_elsewhere(scene: Scene, attempt: Attempt, session: str) -> list[Fact] | None:
     """The newest end of a turn that its session served, where all of them ran on another DP rank than this one."""
     served = [turn for turn in scene.sessions.get(session, ()) if turn is not attempt and _served(turn)]
+    reaped = {_DP.sub(r"\1", fact.rank or "") for _, fact in scene.about_session(session, Event.SESSION_REAPED)}
+    if len(reaped) > 1:
+        return None  # it expired on several
     if not served or any(_other_rank(attempt, turn) is None for turn in served):
         return None
     return [turn.finish for turn in served[-1:] if turn.finish is not None]
@@ -120,6 +125,7 @@ _AT_ONCE = 1.0  # seconds: the resolution of two stamps of one moment
 _ENDS_OF_SESSION = (
     Event.SESSION_OPENED, Event.SESSION_REAPED, Event.SESSION_CLOSE_DEFERRED, Event.SESSION_CLOSED
 )  # fmt: skip
+_DP = re.compile(r".*(DP\d+).*")
 _GONE = ("session-unknown", "session-closed", "session-reaped")
 _ONE_CLOSE = 2.0  # seconds from a session's "timed out, closing" to the lines of that same close
 

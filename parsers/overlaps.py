@@ -102,11 +102,12 @@ def _beginnings(file: File, begin: dict[bytes, list[tuple[File, bytes]]], window
 
 def _same(file: File, at: int, other: File, length: int) -> bool:
     """Whether two files say the same, from a place in the one and from the beginning of the other."""
-    with file.open() as one, other.open() as two:
+    with file.open(near=True) as one, other.open(near=True) as two:
         one.seek(at)
+        size = _LEAST
         while length > 0:
-            piece = one.read(min(_CHUNK, length))
+            piece = one.read(min(size, length))
             if not piece or piece != two.read(len(piece)):
                 return False
-            length -= len(piece)
+            length, size = length - len(piece), min(2 * size, _CHUNK)
     return True

@@ -53,6 +53,8 @@ class StoreError(ValueError):
 def is_store(path: str) -> bool:
     """Whether a file is Parquet, by its first bytes."""
     try:
+        if not Path(path).is_file():  # what is read from a pipe is gone for whoever reads it next
+            return False
         with Path(path).open("rb") as stream:
             return stream.read(4) == _MAGIC
     except OSError:

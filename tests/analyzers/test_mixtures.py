@@ -178,3 +178,14 @@ def test_a_clock_that_leapt_hides_no_stroke(name: str, recorded: Recorded, tmp_p
         later = [re.sub(r"^\[(\S+) 19:(\d)", lambda m: f"[{m[1]} 20:{m[2]}", line) for line in text[place + 1 :]]
         verdict = told(text[: place + 1] + later, rid, tmp_path)
         assert verdict.cause == "timeout-prefix-collision" or verdict.confidence != "proven", rid
+
+
+def test_a_request_that_lives_through_the_end_of_summer_time_is_one(tmp_path: Path) -> None:
+    """Stamps are local and have no zone: the log ends an hour before it begins, and goes on all the same."""
+    before = [line for second in range(0, 300, 20) for line in used(f"early-{second}", second, second + 1)]
+    after = [line for second in range(320, 600, 20) for line in used(f"late-{second}", second, second + 1)]
+    came, went = used("crossing", 298, 310)
+    text = [line for _, line in [*before, came]]
+    text += [line.replace(" 10:", " 09:") for _, line in [went, *after]]
+    verdict = told([f"{line}\n" for line in text], "crossing", tmp_path)
+    assert (verdict.cause, len(verdict.attempts)) == ("finished", 0)

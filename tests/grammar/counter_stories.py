@@ -270,6 +270,24 @@ def expired_while_a_turn_ran(s: Server) -> str:
     return "p-2"
 
 
+@counter("session-reaped", "0.5.11", "0.5.16", "0.5.23", dp=2)
+def expired_on_every_rank(s: Server) -> str:
+    for rank in (0, 1):
+        s.scheduler("Session opened: sess (active=1)", dp=rank)
+    s.access(200, "/open_session")
+    s.receive("p-1", **s.session("sess"))
+    s.wait(1)
+    s.done("p-1", dp_rank=0)
+    s.wait(90)
+    for rank in (0, 1):
+        s.scheduler("Session sess timed out, closing.", dp=rank)
+        s.scheduler("Session closed: sess (active=0)", dp=rank)
+    s.wait(60)
+    s.receive("r-1", **s.session("sess"))
+    s.refused("r-1", "Invalid request: session id sess does not exist", dp=1, dp_rank=1)
+    return "r-1"
+
+
 @counter("session-replaced", "0.4.9", "0.5.8", "0.5.23")
 def replaced_by_a_turn_that_was_too_long(s: Server) -> str:
     opened(s)

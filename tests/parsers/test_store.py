@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import polars as pl
@@ -55,3 +56,13 @@ def test_a_damaged_store_and_a_foreign_one_are_named(tmp_path: Path, capsys: pyt
             store.load(path)
         assert main(["audit", str(path)]) == 4
         assert path.name in capsys.readouterr().err
+
+
+def test_whether_it_is_a_store_is_not_asked_of_a_pipe() -> None:
+    """What is read from it is gone."""
+    end, begin = os.pipe()
+    os.write(begin, b"PAR1 and more")
+    os.close(begin)
+    assert not store.is_store(f"/dev/fd/{end}")
+    assert os.read(end, 100) == b"PAR1 and more"
+    os.close(end)
