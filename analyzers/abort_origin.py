@@ -225,8 +225,14 @@ def _aborts_near(scene: Scene, members: Sequence[Attempt]) -> list[Call]:
         c
         for c in calls
         if c.order > (born if len(members) == 1 else first)
-        and (c.order <= last + _LATE or c.fact.process not in logs)  # one process writes both, the call's line first
+        and (c.order <= last + _LATE or c.fact.process not in logs or scene.several_workers or not _after(c, members))
     ]
+
+
+def _after(call: Call, members: Sequence[Attempt]) -> bool:
+    """Whether a call was answered after a stroke for certain: its line goes before what it brings."""
+    ends = [(a.ended_at or 0.0) + (a.finish.at_error or 0.0) for a in members if a.finish is not None]
+    return call.at is not None and call.at - (call.fact.at_error or 0.0) > max(ends, default=call.at)
 
 
 @per_scene

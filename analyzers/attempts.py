@@ -47,6 +47,8 @@ class Attempt:
     """Those whose it may be, and which have no end either."""
     others: list[Fact] = field(default_factory=list)
     """Errors and statuses without a rid that are read as another's and may be its own."""
+    rejoined: bool = False
+    """Whether a `Finish` and a `Receive` behind it are taken for its own: they may be two requests'."""
     overwritten: bool = False
     """A second `Receive` of the same rid came while this one was open."""
     refused_twin: bool = False
@@ -250,11 +252,12 @@ class _Collector:
         """
         last: dict[str, Attempt] = {}
         gone: set[int] = set()
+        whole = bool(self.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY))
         for attempt in self.found:
             before = last.get(attempt.rid)
             if before is not None and attempt.received is not None and attempt.finish is None:
-                if _out_of_turn(before, attempt):
-                    before.received = attempt.received
+                if whole and _out_of_turn(before, attempt):  # of a log that begins late it may have a record before
+                    before.received, before.rejoined = attempt.received, True
                 elif not self._delivered_again(before, attempt):
                     before = None
                 if before is not None:
@@ -360,9 +363,11 @@ def _out_of_turn(ended: Attempt, begun: Attempt) -> bool:
     if not 0 < begun.order - (ended.finish_order or 0) <= _NEAR:
         return False
     slack = (finish.at_error or 0.0) + (record.at_error or 0.0) + 0.5
-    return abs(finish.at - (finish.e2e_s or 0.0) - record.at) <= slack
+    alike = all(record.detail.get(name) == finish.detail.get(name) for name in _OF_BOTH if name in finish.detail)
+    return alike and abs(finish.at - (finish.e2e_s or 0.0) - record.at) <= slack
 
 
+_OF_BOTH = ("stream", "session", "max_new_tokens", "prompt_ids", "opening")
 _STAMPED = ("process", "at", "length")
 _MEASURED = ("at", "e2e_s", "completion_tokens", "length")
 _COARSE = 1.0  # seconds by which the time of a `Receive` may be off

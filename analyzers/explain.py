@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sglang_lifecycle.analyzers import (
+    deaths,
     faults,
     legs,
     outcomes,
@@ -45,6 +46,10 @@ def judge(scene: Scene, attempt: Attempt) -> Finding:
     finding = outcomes.finished(scene, attempt) if attempt.finish is not None else silence.resolve(scene, attempt)
     if attempt.finish is not None and attempt.finish.detail.get("cut"):
         finding.doubt("its Finish line is cut")
+    if attempt.rejoined:
+        finding.doubt("its Finish stands before its Receive, as lines that were delivered out of turn")
+        end = deaths.death(scene)
+        finding.candidates.append((end.cause if end is not None else "in-flight", "whether its rid was sent twice"))
     if any(f.tainted for f in finding.evidence) and not any(not f.tainted for f in finding.evidence):
         finding.doubt("raw user text stands in or before every line of this evidence: it may be forged")
     if scene.life.suspects and any(id(f) in scene.life.suspects for f in finding.evidence if f is not attempt.received):

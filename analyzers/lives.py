@@ -206,7 +206,7 @@ def _merge(facts: Sequence[Fact]) -> list[Fact]:
 
 
 def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
-    """A life begins where the arguments are printed again, or where a server that had died is started or ready again.
+    """A life begins where the arguments are printed again, or where a server that had died is ready again.
 
     `server_args=` is printed once per start by the main process (0.3.6 to 0.5.23). `The server is fired up` alone
     does not cut: with several HTTP workers each prints it. A request log without stamps of its own tells of no order.
@@ -218,7 +218,7 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
         if (served and fact.event not in _TURNS) or fact.tainted:
             continue
         starts = fact.event is Event.SERVER_ARGS and fact.pattern == "server.args"
-        if (starts and (served or died)) or (fact.event in _BEGINS and died):
+        if (starts and (served or died)) or (fact.event is Event.SERVER_READY and died):
             begins.append(place)
             served = died = False
         served = served or (fact.event in _SERVED and fact.process in dated)
@@ -230,7 +230,6 @@ def _cut(server: str, facts: Sequence[Fact]) -> list[Life]:
     ]
 
 
-_BEGINS = frozenset({Event.SERVER_STARTED, Event.SERVER_READY})
 _SERVED = frozenset({Event.SERVER_READY, Event.REQUEST_FINISHED, Event.REQUEST_RECEIVED})
-_TURNS = DEATHS | {Event.SERVER_ARGS} | _BEGINS
+_TURNS = DEATHS | {Event.SERVER_ARGS, Event.SERVER_READY}
 """What ends a life or begins one."""

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers import abort_origin, deaths, rid_validity, timeouts, transfers
+from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.responses import REFUSALS
@@ -166,7 +167,10 @@ def spoilt(scene: Scene, attempt: Attempt) -> str | None:
     if place not in known:
         members = [a for rid in rids for a in scene.by_rid.get(rid, ()) if of_one_record(a, attempt)]
         refused = next((a for a in members if a.finish is not None and (a.finish.status_code or 0) >= 400), None)
-        open_ = next((a for a in members if a.finish is None), None) if deaths.death(scene) is not None else None
+        answered = scene.hides_finishes or any(a.access is not None for a in members)
+        end, last = deaths.death(scene), max((a.ended_at or 0.0 for a in members), default=0.0)
+        lost = end is not None and end.at is not None and end.at - last <= _LONGEST and not answered
+        open_ = next((a for a in members if a.finish is None and gone_by(scene, a) is None), None) if lost else None
         known[place] = (
             f"{refused.rid!r}, another member, was refused"
             if refused is not None
@@ -175,6 +179,9 @@ def spoilt(scene: Scene, attempt: Attempt) -> str | None:
             else None
         )
     return known[place]
+
+
+_LONGEST = 600.0  # seconds by which the members of one batch may end apart
 
 
 def of_one_record(one: Attempt, other: Attempt) -> bool:

@@ -44,6 +44,7 @@ UNREACHED = frozenset({401, 403, 405, 422})
 POLL = 3.0
 """Seconds: no connection is looked at sooner (SGLANG_REQUEST_STATE_WAIT_TIMEOUT, 4 s by default)."""
 
+_RIVAL = 2.0  # seconds from an arrival to an error that may be about it, where another came later
 _OTHERS = 3  # errors and statuses that are kept of those that may be another's
 _STATUS_WINDOW = 40  # facts between an error and the status line of its response
 _ECHO_WINDOW = 12  # facts between a `Finish` with status 400 and the line that repeats its text
@@ -196,7 +197,7 @@ class _Matcher:
                 continue  # its 200 was sent when it began
             if newest is None:
                 newest = attempt
-            elif order - attempt.order <= _STATUS_WINDOW:
+            elif latest is not None and fact.at is not None and fact.at - latest <= _RIVAL:
                 newest.guessed = True
                 newest.rivals = [*newest.rivals[-_OTHERS:], attempt]
                 attempt.others = [*attempt.others[-_OTHERS:], fact]

@@ -93,7 +93,7 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
         finding.candidates.append(("client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"))
         if (decides := hidden(scene, attempt)) is not None:
             finding.candidates.append(("finished", decides))
-    if finding.confidence == "likely" and _fewer(scene, end.order) and "finished" not in dict(finding.candidates):
+    if finding.confidence == "likely" and _fewer(scene) and "finished" not in dict(finding.candidates):
         finding.candidates.append(("finished", "its Finish: the crash dump counts fewer than these logs leave open"))
     if end.cause == "scheduler-crash" and not scene.life.of(Event.PROCESS_SIGQUIT, Event.PROCESS_EXITED):
         finding.candidates.append(("finished", "the lines that follow: what it had made by then may still be written"))
@@ -103,8 +103,11 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     return finding
 
 
-def _fewer(scene: Scene, order: int) -> bool:
+@per_scene
+def _fewer(scene: Scene) -> bool:
     """Whether a crash dump counts fewer open requests than the logs leave open: lines of some ends are lost."""
+    end = deaths.death(scene)
+    order = end.order if end is not None else scene.life.size
     told = [fact.detail["unfinished"] for fact in scene.life.of(Event.SERVER_DUMPED) if "unfinished" in fact.detail]
     return bool(told) and sum(map(int, told)) < sum(a.finish is None for a in scene.open_at(order))
 

@@ -189,3 +189,15 @@ def test_a_request_that_lives_through_the_end_of_summer_time_is_one(tmp_path: Pa
     text += [line.replace(" 10:", " 09:") for _, line in [went, *after]]
     verdict = told([f"{line}\n" for line in text], "crossing", tmp_path)
     assert (verdict.cause, len(verdict.attempts)) == ("finished", 0)
+
+
+def test_a_rid_that_is_sent_again_at_once_is_not_the_one_before(tmp_path: Path) -> None:
+    """The log begins late: the Finish of a fixed rid, and its next use in the same second."""
+    _, went = used("probe", 99, 100)
+    came, _ = used("probe", 100, 130)
+    running = (
+        "Decode batch, #running-req: 1, #token: 90, token usage: 0.01, gen throughput (token/s): 50.00, #queue-req: 0"
+    )
+    text = [went[1], came[1], *(f"[2026-11-29 10:01:{second}] {running}" for second in range(45, 59, 4))]
+    verdict = told([f"{line}\n" for line in text], "probe", tmp_path)
+    assert (verdict.status, len(verdict.attempts)) == ("in-flight", 2)
