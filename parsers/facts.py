@@ -18,7 +18,7 @@ _INTEGERS = frozenset(
     "room prompt_tokens completion_tokens cached_tokens running queued count unfinished http_status pid exit_code "
     "new_seq new_token max_total_tokens max_running_requests context_len chunked_prefill_size peer_rank kind".split()
 )
-_DURATION = re.compile(r"\b(queue|forward)_duration=(-?[\d.]+)ms")
+_DURATION = re.compile(r"\b(queue|forward)_duration=(-?\d+(?:\.\d+)?)ms")
 _ENTRY = re.compile(r"\bentry_time=(\d{9,}\.\d+)")
 ARGS = frozenset(
     "tp_size dp_size pp_size disaggregation_mode log_requests log_requests_level log_requests_format "
@@ -122,7 +122,7 @@ _SEVERAL: dict[str, dict[str, _Of]] = {
     "numbers": {
         "running": _number(r"#running-req: (\d+)", int),
         "queued": _number(r"#queue-req: (\d+)", int),
-        "token_usage": _number(r"token usage: ([\d.]+)", float),
+        "token_usage": _number(r"token usage: (\d+(?:\.\d+)?)", float),
         "elsewhere": _elsewhere,
     },
     "rid_repr": {"rid": literals.string},

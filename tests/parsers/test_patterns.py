@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -109,3 +110,13 @@ def test_a_text_that_only_contains_a_message_is_none() -> None:
     fact = Fact(Event.REQUEST_FINISHED, "server.log", 1, 0, 1)
     note_message(fact, "it said: Request waiting timeout reached.")
     assert fact.message_id is None
+
+
+@pytest.mark.parametrize("number", ["0..0", "1.2.3", ".", "..5"])
+@pytest.mark.parametrize("id", [id for id in LINES if re.search(r"\d\.\d", LINES[id]["text"])])
+def test_a_damaged_number_stops_no_reader(id: str, number: str, tmp_path: Path) -> None:
+    """A line that was torn may hold anything where a number stood."""
+    for found in re.finditer(r"\d+\.\d+", LINES[id]["text"]):
+        text = LINES[id]["text"]
+        facts = facts_of(f"{STAMP}{text[: found.start()]}{number}{text[found.end() :]}\n", tmp_path)
+        assert len(facts) <= 1
