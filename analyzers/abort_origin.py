@@ -81,8 +81,8 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     else:
         finding = _unseen(scene, attempt)
     for cause in _further(scene, attempt):
-        if finding.confidence != "proven" and cause not in {finding.cause, *dict(finding.candidates)}:
-            finding.candidates.append((cause, WOULD_DECIDE[cause]))
+        if finding.confidence != "proven":
+            finding.admit(cause, WOULD_DECIDE[cause])
     if finding.cause in _REFUSED:
         finding.stage = "before-scheduler"
     elif finding.stage == "unknown":
@@ -119,7 +119,8 @@ def early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     together = [a for a in scene.plain_ends if at is not None and abs((a.ended_at or 0.0) - at) <= TOGETHER]
     prefix = any(attempt.rid.startswith(a.rid) for a in together)
     names = ["explicit-abort", *["abort-all"] * bool(together), *["abort-prefix-collision"] * prefix, *engine]
-    everyone = len(together) >= len(calls) and not prefix and "abort-all" in names
+    lived_on = any(surely_met(scene, a, calls[-1]) for a in survivors(scene, together, calls[-1]))
+    everyone = len(together) >= len(calls) and not prefix and not lived_on and "abort-all" in names
     text = "Aborted by a call of /abort_request before it reached the waiting queue"
     text += f", together with {len(together)} others." if everyone else "."
     cause = "abort-all" if everyone else "abort-prefix-collision" if prefix else "explicit-abort"
@@ -259,8 +260,7 @@ def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
     for cause in [*["explicit-abort"] * bool(calls), *["abort-prefix-collision"] * roots]:
         finding.confidence = "likely"
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != cause]
-        if cause not in dict(finding.candidates):
-            finding.candidates.append((cause, WOULD_DECIDE[cause]))
+        finding.admit(cause, WOULD_DECIDE[cause])
     return finding
 
 
@@ -346,8 +346,8 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     assert attempt.finish is not None
     finding = _called(scene, attempt, members, calls)
     roots = left(scene, attempt) or _open_prefixes(scene, attempt)
-    if finding is not None and roots and "abort-prefix-collision" not in {finding.cause, *dict(finding.candidates)}:
-        finding.candidates.append(("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"]))
+    if finding is not None and roots:
+        finding.admit("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"])
     engine = _engine(scene, attempt, members)
     if finding is not None and engine is not None and engine[0] not in dict(finding.candidates):
         finding.candidates.append((engine[0], WOULD_DECIDE[engine[0]]))

@@ -87,6 +87,11 @@ def _all_new(scene: Scene, index: int) -> bool:
     return apart_ == 0 and new <= came
 
 
+def seen(fact: Fact) -> int:
+    """How many requests a batch line counts: those that run, wait, or are taken in."""
+    return (fact.running or 0) + (fact.queued or 0) + (fact.detail.get("new_seq") or 0)
+
+
 @per_scene
 def _arrivals(scene: Scene) -> list[int]:
     """The places of the records that began an attempt."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sglang_lifecycle.analyzers import killed, missing
+from sglang_lifecycle.analyzers.accounting import seen
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause
 from sglang_lifecycle.analyzers.incident import Incident
@@ -314,12 +315,7 @@ def _unlogged(scene: Scene) -> bool:
         return False
     since = first.received.at - (first.received.at_error or 0.0)
     early = (fact for order, fact in scene.batches if order < first.order and fact.at is not None)
-    return any(
-        fact.at is not None
-        and fact.at + (fact.at_error or 0.0) <= since
-        and (fact.running or 0) + (fact.queued or 0) + (fact.detail.get("new_seq") or 0)
-        for fact in early
-    )
+    return any(fact.at is not None and fact.at + (fact.at_error or 0.0) <= since and seen(fact) for fact in early)
 
 
 def remembered(scene: Scene, attempt: Attempt) -> bool | None:

@@ -49,6 +49,11 @@ class Finding:
         if self.confidence == "proven":
             self.confidence = "likely"
 
+    def admit(self, cause: str, decides: str) -> None:
+        """Name what remains as well, with what would decide; what is named already stays as it is."""
+        if cause not in {self.cause, *dict(self.candidates)}:
+            self.candidates.append((cause, decides))
+
 
 def undecided(summary: str, candidates: Sequence[tuple[str, str]], evidence: Sequence[Fact] = ()) -> Finding:
     """A finding that names what remains possible and what would decide."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 
 from sglang_lifecycle.analyzers import deaths, outcomes, samples
-from sglang_lifecycle.analyzers.accounting import gone_by
+from sglang_lifecycle.analyzers.accounting import gone_by, seen
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.lives import last
@@ -202,9 +202,8 @@ def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
         return unsure
     if finding.confidence == "proven":
         finding.confidence = "likely"
-    known = {finding.cause, *dict(finding.candidates)}
-    later = [name for name in ("client-disconnect", "waiting-timeout", "explicit-abort") if name not in known]
-    finding.candidates += [(name, "its Finish: the refusal is told when its turn in the queue comes") for name in later]
+    for name in ("client-disconnect", "waiting-timeout", "explicit-abort"):
+        finding.admit(name, "its Finish: the refusal is told when its turn in the queue comes")
     return finding
 
 
@@ -275,8 +274,7 @@ def _ran_on(scene: Scene, attempt: Attempt, answer: Fact) -> bool:
     for order, fact in scene.batches[first : first + _LINES]:
         late = fact.at is not None and answer.at is not None and fact.at - answer.at > _SETTLED
         if late and fact.running is not None:
-            seen = fact.running + (fact.queued or 0) + (fact.detail.get("new_seq") or 0)
-            if seen > sum(_there(scene, a, order) for a in scene.open_at(order) if a is not attempt):
+            if seen(fact) > sum(_there(scene, a, order) for a in scene.open_at(order) if a is not attempt):
                 return True
             if not fact.detail.get("new_seq"):
                 return False

@@ -33,8 +33,8 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     for fact in attempt.others:
         names += mentions.causes_of(scene, attempt, fact)
     for name in names:
-        if finding.confidence != "proven" and name not in {finding.cause, *dict(finding.candidates)}:
-            finding.candidates.append((name, _WHOSE))
+        if finding.confidence != "proven":
+            finding.admit(name, _WHOSE)
     return finding
 
 
@@ -93,8 +93,8 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
         finding.candidates.append(("client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"))
         if (decides := hidden(scene, attempt)) is not None:
             finding.candidates.append(("finished", decides))
-    if finding.confidence == "likely" and _fewer(scene) and "finished" not in dict(finding.candidates):
-        finding.candidates.append(("finished", "its Finish: the crash dump counts fewer than these logs leave open"))
+    if finding.confidence == "likely" and _fewer(scene):
+        finding.admit("finished", "its Finish: the crash dump counts fewer than these logs leave open")
     if end.cause == "scheduler-crash" and not scene.life.of(Event.PROCESS_SIGQUIT, Event.PROCESS_EXITED):
         finding.candidates.append(("finished", "the lines that follow: what it had made by then may still be written"))
     if end.cause == "server-shutdown" and not any(f.event is Event.PROCESS_EXITED for f in end.evidence):
@@ -172,9 +172,8 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
         finding.stage = mentions.stage(scene, attempt) or "unknown"
         finding.candidates.append(("finished", FILTER))
         finding.candidates += mentions.unanswered(scene, attempt, scene.places[id(gone)] if gone else scene.life.size)
-        known = dict(finding.candidates)
-        struck = [name for name in unlogged.causes(scene, attempt, gone) if name not in known]
-        finding.candidates += [(name, "its Finish, if the logs lack it: others ended so just then") for name in struck]
+        for name in unlogged.causes(scene, attempt, gone):
+            finding.admit(name, "its Finish, if the logs lack it: others ended so just then")
         return finding
     names = ["finished", "client-disconnect"] if _answered(scene, attempt) else ["client-disconnect", "finished"]
     names += ["explicit-abort", "running-timeout", "waiting-timeout", *unlogged.causes(scene, attempt, gone)]
@@ -252,9 +251,8 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
     if (decides := switched(scene, attempt)) is not None:
         finding.candidates.append(("finished", decides))
     if all(fact.rid == attempt.rid for fact in scene.life.told):
-        known = dict(finding.candidates)
-        names = (name for name in _ANYTHING if name not in known)
-        finding.candidates += [(name, "the whole log, not only the lines with its rid") for name in names]
+        for name in _ANYTHING:
+            finding.admit(name, "the whole log, not only the lines with its rid")
     return finding
 
 

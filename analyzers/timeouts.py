@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers import strokes
+from sglang_lifecycle.analyzers.accounting import seen
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
@@ -24,7 +25,9 @@ _LEAP = 5.0  # seconds by which an end and the time that it took disagree where 
 _ALIKE = 0.6  # seconds by which two timeouts of one limit differ
 _SLACK = 0.25  # seconds by which a genuine timeout may be measured shorter than its limit
 _ASTRAY = "no timeout of its kind lasted as long as the limit that was told"
-_CAUSE = {"waiting_timeout": "waiting-timeout", "running_timeout": "running-timeout"}
+CAUSE = {"waiting_timeout": "waiting-timeout", "running_timeout": "running-timeout"}
+"""What a timeout's text means, where it is the request's own (0.5.8 to 0.5.23)."""
+
 _SHAPE = {"waiting_timeout": "echo-with-reason", "running_timeout": "scheduler"}
 
 
@@ -173,7 +176,7 @@ def _lengths(scene: Scene) -> dict[str, list[tuple[float, float]]]:
             for a in scene.ended_with.get(message_id, ())
             if (length := spent(a, message_id)) is not None and a.ended_at is not None
         )
-        for message_id in _CAUSE
+        for message_id in CAUSE
     }
 
 
@@ -190,7 +193,7 @@ def _unseen_root(attempt: Attempt, message_id: str, stage: str, told: _Told | No
     finding.missing.append("the request whose rid is a prefix of this one and that timed out in the same second")
     finding.http_status = None if attempt.stream else 503
     if told is not None:
-        finding.candidates.append((_CAUSE[message_id], "whether the limit that was told is this server's"))
+        finding.candidates.append((CAUSE[message_id], "whether the limit that was told is this server's"))
     return finding
 
 
@@ -244,7 +247,7 @@ def _rank(attempt: Attempt) -> object:
 def _timed_out(scene: Scene) -> dict[tuple[str, str], list[Attempt]]:
     """The attempts that ended by a timeout, by its text and their rid."""
     found: dict[tuple[str, str], list[Attempt]] = {}
-    for message_id in _CAUSE:
+    for message_id in CAUSE:
         for attempt in scene.ended_with.get(message_id, ()):
             found.setdefault((message_id, attempt.rid), []).append(attempt)
     for attempt in scene.ended_with.get("abort_in_waiting_queue", ()):
@@ -301,7 +304,7 @@ def _own_lengths(scene: Scene) -> dict[str, list[tuple[float, float]]]:
             and not roots_of(scene, a, message_id)
             and not _open_prefix(scene, a)
         ]
-        for message_id in _CAUSE
+        for message_id in CAUSE
     }
 
 
@@ -347,7 +350,7 @@ def _inside(scene: Scene, attempt: Attempt) -> float | None:
     measured = attempt.finish is not None and attempt.finish.e2e_s is not None and _fine(attempt)
     came, end = attempt.received_at if measured else attempt.latest_arrival, attempt.finish_order or 0
     for fact in scene.batches_between(attempt.order, end):
-        counted = (fact.running or 0) + (fact.queued or 0) + (fact.detail.get("new_seq") or 0)
+        counted = seen(fact)
         if fact.at is None or came is None or fact.at - (fact.at_error or 0.0) < came or not counted:
             continue
         if counted >= _most(scene, fact):
@@ -410,15 +413,15 @@ def _collision(
         http_status=None if attempt.stream else 503,
     )
     finding.chain.append(
-        Cause(_CAUSE[message_id], f"{root.rid!r} reached its {kind} timeout", [root.finish], rid=root.rid)
+        Cause(CAUSE[message_id], f"{root.rid!r} reached its {kind} timeout", [root.finish], rid=root.rid)
     )
     if not sure:
-        finding.candidates.append((_CAUSE[message_id], "the server's limit, or how long each of them waited and ran"))
+        finding.candidates.append((CAUSE[message_id], "the server's limit, or how long each of them waited and ran"))
         return finding
     why = "its own time or stage does not reach the limit"
     if told is not None and told.refutes:
         why = f"its own {told.mine:.1f} s do not reach the limit of {told.limit:g} s that was told"
-    finding.ruled_out.append(Cause(_CAUSE[message_id], why, [attempt.finish]))
+    finding.ruled_out.append(Cause(CAUSE[message_id], why, [attempt.finish]))
     return finding
 
 
@@ -426,7 +429,7 @@ def _own(
     scene: Scene, attempt: Attempt, message_id: str, stage: str, ran: bool, fits: bool, told: _Told | None
 ) -> Finding:
     assert attempt.finish is not None
-    cause = _CAUSE[message_id]
+    cause = CAUSE[message_id]
     mine = spent(attempt, message_id)
     after = f" after {mine:.1f} s" if mine is not None else ""
     limit = f"limit of {told.limit:g} s, as told," if told is not None and not told.refutes else "limit"

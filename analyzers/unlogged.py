@@ -5,13 +5,12 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 
-from sglang_lifecycle.analyzers import session_params
+from sglang_lifecycle.analyzers import session_params, timeouts
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.scene import Scene, ended_plainly
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _SLACK = 1.0  # seconds by which lines of several processes may stand in the wrong order
-_TIMEOUTS = {"waiting_timeout": "waiting-timeout", "running_timeout": "running-timeout"}
 
 
 def causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> list[str]:
@@ -37,8 +36,8 @@ def _causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> Iterator[str]:
         finish = other.finish
         assert finish is not None
         prefix = attempt.rid != other.rid and attempt.rid.startswith(other.rid)
-        if finish.message_id in _TIMEOUTS:
-            yield _TIMEOUTS[finish.message_id]
+        if finish.message_id in timeouts.CAUSE:
+            yield timeouts.CAUSE[finish.message_id]
             if prefix and scene.release.may_be("0.5.20"):
                 yield "timeout-prefix-collision"
         elif ended_plainly(finish):

@@ -72,6 +72,15 @@ class Scenario:
     def rows(self) -> dict[str, RequestRow]:
         return {row.rid: row for row in self.audit.requests}
 
+    def copied(self, folder: Path) -> Path:
+        """Copy the logs, to be changed; a dump can't be. Returns the server's."""
+        for file in self.files:
+            if file.suffix == ".log":
+                target = folder / file.relative_to(self.logs)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.read_bytes())
+        return folder / "server.log"
+
     def explain(self, rid: str) -> Verdict:
         return explain(self.incident, rid)
 

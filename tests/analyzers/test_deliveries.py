@@ -28,19 +28,9 @@ def causes(found: dict[str, RequestRow]) -> dict[str, tuple[str, str]]:
     return {rid: (row.cause, row.confidence) for rid, row in found.items()}
 
 
-def copied(scenario: Any, folder: Path) -> Path:
-    """A copy of a scenario's logs, dumps left out; returns the server's."""
-    for file in scenario.files:
-        if file.suffix == ".log":
-            target = folder / file.relative_to(scenario.logs)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.read_bytes())
-    return folder / "server.log"
-
-
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
 def test_a_rotated_file_that_overlaps_with_the_next_is_told_once(scenario: Any, share: float, tmp_path: Path) -> None:
-    log = copied(scenario, tmp_path)
+    log = scenario.copied(tmp_path)
     before = causes(rows(tmp_path))
     lines = log.read_bytes().splitlines(keepends=True)
     (tmp_path / "server.log.1").write_bytes(b"".join(lines[: max(60, int(len(lines) * 0.95))]))
@@ -50,7 +40,7 @@ def test_a_rotated_file_that_overlaps_with_the_next_is_told_once(scenario: Any, 
 
 @pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
 def test_a_log_that_was_saved_twice_is_told_once(scenario: Any, share: float, tmp_path: Path) -> None:
-    log = copied(scenario, tmp_path)
+    log = scenario.copied(tmp_path)
     before = causes(rows(tmp_path))
     lines = log.read_bytes().splitlines(keepends=True)
     (tmp_path / "earlier.txt").write_bytes(b"".join(lines[: int(len(lines) * share)]))
@@ -87,7 +77,7 @@ def made_wrong(scenario: Any, found: dict[str, RequestRow]) -> dict[str, tuple[s
 
 
 def test_a_finish_that_overtakes_its_receive_is_of_the_same_request(scenario: Any, tmp_path: Path) -> None:
-    log = copied(scenario, tmp_path)
+    log = scenario.copied(tmp_path)
     lines = log.read_bytes().splitlines(keepends=True)
     chance = random.Random(scenario.name)
     found = list(pairs(scenario))
@@ -100,7 +90,7 @@ def test_a_finish_that_overtakes_its_receive_is_of_the_same_request(scenario: An
 
 
 def test_a_receive_that_is_delivered_again_is_of_the_same_request(scenario: Any, tmp_path: Path) -> None:
-    log = copied(scenario, tmp_path)
+    log = scenario.copied(tmp_path)
     lines = log.read_bytes().splitlines(keepends=True)
     chance = random.Random(scenario.name)
     found = [(begin, end) for begin, end in pairs(scenario) if begin.at_from == "own" and (end.e2e_s or 0) > 2]
@@ -113,7 +103,7 @@ def test_a_receive_that_is_delivered_again_is_of_the_same_request(scenario: Any,
 def test_two_parts_in_the_wrong_order_are_read_in_the_order_of_time(
     scenario: Any, share: float, tmp_path: Path
 ) -> None:
-    log = copied(scenario, tmp_path)
+    log = scenario.copied(tmp_path)
     lines = log.read_bytes().splitlines(keepends=True)
     cut = int(len(lines) * share)
     while cut < len(lines) and not STAMPED.match(lines[cut]):  # a record is not torn

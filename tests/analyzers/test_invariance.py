@@ -41,16 +41,6 @@ def essence(row: RequestRow) -> dict[str, Any]:
     return row.model_dump(exclude={"times", "synthetic"})
 
 
-def copied(scenario: Any, folder: Path) -> Path:
-    """A copy of a scenario's logs, to be changed; a dump can't be."""
-    for file in scenario.files:
-        if file.suffix == ".log":
-            target = folder / file.relative_to(scenario.logs)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.read_bytes())
-    return folder / "server.log"
-
-
 def records(scenario: Any) -> list[int]:
     """Where records begin in the server's log: places where another process may write a line of its own."""
     starts = {fact.offset for fact in scenario.evidence.facts if fact.source == str(scenario.server_log)}
@@ -95,7 +85,7 @@ def test_traffic_of_strangers_changes_nothing(scenario: Any, seed: int | None, t
         assert scenario.name == "0.5.23/s12_nolog"
         return
     chosen = set(places if seed is None else random.Random(seed).sample(places, 5))
-    log = copied(scenario, tmp_path)
+    log = scenario.copied(tmp_path)
     before = rows(tmp_path)
     whole, pieces, last = log.read_bytes(), [], 0
     for number, place in enumerate(sorted(chosen)):
@@ -109,7 +99,7 @@ def test_traffic_of_strangers_changes_nothing(scenario: Any, seed: int | None, t
 
 
 def test_a_second_target_of_the_request_log_changes_nothing(scenario: Any, tmp_path: Path) -> None:
-    log = copied(scenario, tmp_path)
+    log = scenario.copied(tmp_path)
     before = rows(tmp_path)
     facts = {
         fact.offset: fact
@@ -141,7 +131,7 @@ def test_other_names_change_nothing(scenario: Any, tmp_path: Path) -> None:
     def renamed(text: str) -> str:
         return pattern.sub(lambda match: rot13(match[0]), text)
 
-    copied(scenario, tmp_path)
+    scenario.copied(tmp_path)
     before = rows(tmp_path)
     for file in tmp_path.rglob("*.log"):
         file.write_text(renamed(file.read_text("utf-8", errors="surrogateescape")), "utf-8", errors="surrogateescape")
@@ -168,7 +158,7 @@ def made_surer(scenario: Any, without: dict[str, RequestRow]) -> dict[str, tuple
 
 def test_a_lost_line_proves_nothing_new(scenario: Any, tmp_path: Path) -> None:
     """Every line that some verdict rests on is taken away once."""
-    log = copied(scenario, tmp_path)
+    log = scenario.copied(tmp_path)
     lines = log.read_bytes().split(b"\n")
     cited = {
         line.line
@@ -187,7 +177,7 @@ def test_a_lost_line_proves_nothing_new(scenario: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_several_lost_lines_prove_nothing_new(scenario: Any, seed: int, tmp_path: Path) -> None:
-    log = copied(scenario, tmp_path)
+    log = scenario.copied(tmp_path)
     lines = log.read_bytes().split(b"\n")
     chance = random.Random(f"{scenario.name} {seed}")
     log.write_bytes(b"\n".join(line for line in lines if chance.random() > 0.1))
@@ -196,7 +186,7 @@ def test_several_lost_lines_prove_nothing_new(scenario: Any, seed: int, tmp_path
 
 def test_a_log_that_stops_early_proves_nothing_new(scenario: Any, tmp_path: Path) -> None:
     lines = scenario.server_log.read_bytes().splitlines(keepends=True)
-    log = copied(scenario, tmp_path)
+    log = scenario.copied(tmp_path)
     for tenth in (2, 4, 6, 7, 8, 9):
         log.write_bytes(b"".join(lines[: len(lines) * tenth // 10]))
         assert made_surer(scenario, rows(tmp_path)) == {}, tenth
