@@ -1,11 +1,13 @@
-"""What became of a log's lines on their way: blocks that were delivered twice, or put together in the wrong order."""
+"""What became of a log's lines on their way: told twice, delivered twice, or put together in the wrong order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import compress, pairwise
+from operator import eq
 
 from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.forms import AGAIN
 
 _BACK = 1.5  # seconds by which stamps go back where not only processes race for a place
 _BLOCK = 5.0  # seconds by which they go back where a block begins that was written before
@@ -33,7 +35,76 @@ def restored(facts: Sequence[Fact]) -> list[Fact]:
     `cat server.log server.log.1`, or a collector that sends a chunk again. A clock that was set back looks like
     neither: it does not say the same again, and what had begun before it ends after it.
     """
+    facts = _told_once(facts)
     return _in_order(_once(facts)) if 0 < len(leaps(facts)) <= _MOST else list(facts)
+
+
+def _told_once(facts: Sequence[Fact]) -> Sequence[Fact]:
+    """The facts without those that a logger with two handlers, or a collector that tried again, told twice in a row.
+
+    No two requests end with the same rid after the same time, and none arrive in the same microsecond. Where that is
+    seen, a `Receive` that is told twice is one as well; where nearly every end is, so is all that is told twice.
+    """
+    twins = [two for two in _in_a_row(facts) if _alike(*two)]
+    if not any(_unique(first) for first, _ in twins):
+        return facts
+    ends = sum(fact.event is Event.REQUEST_FINISHED for fact in facts)
+    doubled = sum(first.event is Event.REQUEST_FINISHED for first, _ in twins)
+    whole = doubled >= _FEWEST and 2 * doubled >= _NEARLY_ALL * ends
+    kept: list[Fact] = []
+    newest: dict[tuple[object, ...], tuple[int, Fact]] = {}
+    record, line = 0, 0
+    for fact in facts:
+        record, line = record + (fact.line != line), fact.line  # one record may be about several requests
+        key = _key(fact)
+        number, twin = newest.pop(key, (0, fact))
+        if record - number <= _NEAR and number and (whole or fact.event in _RECORDS) and _said(twin) == _said(fact):
+            continue  # a third is another's
+        newest[key] = record, fact
+        kept.append(_halved(fact) if whole else fact)
+    return kept
+
+
+def _in_a_row(facts: Sequence[Fact]) -> Iterator[tuple[Fact, Fact]]:
+    """Records of the same request that follow upon each other; what another process says may stand between."""
+    rids = [fact.rid for fact in facts]
+    for back in range(1, _NEAR + 1):
+        for place in compress(range(len(facts)), map(eq, rids, rids[back:])):
+            if facts[place].event in _RECORDS:
+                yield facts[place], facts[place + back]
+
+
+def _alike(one: Fact, other: Fact) -> bool:
+    return _key(one) == _key(other) and _said(one) == _said(other)
+
+
+def _said(fact: Fact) -> dict[str, object]:
+    return {key: value for key, value in fact.detail.items() if key != "fields"}  # told where they are new
+
+
+def _unique(fact: Fact) -> bool:
+    """Whether what a record says, its time or how long it took, is said of one request alone."""
+    if fact.event is Event.REQUEST_FINISHED and fact.e2e_s is not None:
+        return True
+    return fact.at_from in ("own", "meta") and fact.at_error is not None and fact.at_error <= _EXACT
+
+
+def _halved(fact: Fact) -> Fact:
+    """A fact of a line that was said often, each time twice."""
+    if "again" not in fact.detail:
+        return fact
+    fact = fact.copy()
+    fact.detail["again"] = (fact.detail["again"] + 1) // 2 - 1
+    if fact.detail["again"] <= 0:
+        for key in AGAIN:
+            del fact.detail[key]
+    return fact
+
+
+_RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
+_NEAR = 2  # records before one among which its twin is looked for
+_EXACT = 1e-5  # seconds
+_NEARLY_ALL = 0.9  # the share of ends that are told twice in a log of which all is
 
 
 def _once(facts: Sequence[Fact]) -> list[Fact]:

@@ -26,7 +26,15 @@ def ended_there(scene: Scene, attempt: Attempt, until: int) -> Finding | None:
     if gone is not None and scene.places[id(gone)] < first:
         return None
     text = "Lines of the log are missing after it came; how it ended may stand there."
-    names = ("finished", "client-disconnect", "explicit-abort", "process-killed", "scheduler-crash", "in-flight")
+    names = (
+        "finished",
+        "client-disconnect",
+        "explicit-abort",
+        "process-killed",
+        "scheduler-crash",
+        "in-flight",
+        "invalid-request",
+    )
     lost = [f for f in scene.life.of(Event.LINES_LOST) if scene.places[id(f)] > attempt.order]
     return undecided(text, [(name, "what is missing") for name in names], [attempt.received, *lost[:1]])
 
@@ -35,7 +43,8 @@ def ended_there(scene: Scene, attempt: Attempt, until: int) -> Finding | None:
 def holes(scene: Scene) -> list[int]:
     """The places at which a life's log lacks lines.
 
-    A file's number is left out, as is what was said for long; or a collector says that it let lines go.
+    A file's number is left out, as is what was said for long; or a collector says that it let lines go. `grep` leaves
+    out what follows its last match as well.
     """
     newest: dict[str, Fact] = {}
     found = []
@@ -52,6 +61,8 @@ def holes(scene: Scene) -> list[int]:
         first = following.told[0]
         if _skips(newest.get(first.process, first), first):
             found.append(scene.life.size)
+    if any(fact.pattern == "grep.separator" for fact in scene.life.of(Event.LINES_LOST)):
+        found.append(scene.life.size)
     return found
 
 

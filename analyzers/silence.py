@@ -172,17 +172,27 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
         finding.stage = mentions.stage(scene, attempt) or "unknown"
         finding.candidates.append(("finished", FILTER))
         finding.candidates += mentions.unanswered(scene, attempt, scene.places[id(gone)] if gone else scene.life.size)
+        _admit_refusals(scene, finding)
         for name in unlogged.causes(scene, attempt, gone):
             finding.admit(name, "its Finish, if the logs lack it: others ended so just then")
         return finding
     names = ["finished", "client-disconnect"] if _answered(scene, attempt) else ["client-disconnect", "finished"]
     names += ["explicit-abort", "running-timeout", "waiting-timeout", *unlogged.causes(scene, attempt, gone)]
-    return undecided(
+    finding = undecided(
         f"It left the engine ({proof}), and no Finish says how.",
         [(n, _DECIDES.get(n, "its Finish: --log-requests without SGLANG_LOG_REQUEST_EXCEEDED_MS"))
          for n in dict.fromkeys(names)],
         lines,
     )  # fmt: skip
+    _admit_refusals(scene, finding)
+    return finding
+
+
+def _admit_refusals(scene: Scene, finding: Finding) -> None:
+    """Where no access lines are written (`--log-level-http warning`), OpenAI routes refuse without any line."""
+    if not scene.sees_access:
+        for name in ("invalid-request", "input-too-long"):
+            finding.admit(name, "the status that the client got: these logs have no access lines")
 
 
 _EARLY = ("client-disconnect", "finished", "invalid-request", "input-too-long")
@@ -237,6 +247,12 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
             [(c, "the request log (--log-requests) of the same time") for c in _possible(scene, attempt)],
             attempt.facts[:1],
         )
+    if _records_alone(scene) and any(a.order > attempt.order and a.finish is not None for a in scene.attempts):
+        text = "No Finish, though later requests have theirs; errors, disconnects and deaths stand in the server's log."
+        names = ("client-disconnect", "in-flight", *_ANYTHING)
+        return undecided(
+            text, [(n, "the server's whole log of that time") for n in dict.fromkeys(names)], [attempt.received]
+        )
     finding = Finding(
         "in-flight",
         "likely",
@@ -250,11 +266,22 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
         finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
     if (decides := switched(scene, attempt)) is not None:
         finding.candidates.append(("finished", decides))
-    if all(fact.rid == attempt.rid for fact in scene.life.told):
+    if _records_alone(scene):
         for name in _ANYTHING:
-            finding.admit(name, "the whole log, not only the lines with its rid")
+            finding.admit(name, "the server's whole log of that time")
+    _admit_refusals(scene, finding)
     return finding
 
 
+def _records_alone(scene: Scene) -> bool:
+    """Whether these are records of requests (`--log-requests-target`, 0.5.8 on) and not a server's log.
+
+    Or what a filter left of one.
+    """
+    return not scene.sees_access and not scene.life.of(*_OF_A_SERVER)
+
+
+_OF_A_SERVER = (Event.BATCH_PREFILL, Event.BATCH_DECODE, Event.SERVER_ARGS, Event.SERVER_READY)
+
 _ANYTHING = ("finished", "client-disconnect", "invalid-request", "input-too-long", "process-killed", "scheduler-crash")
-"""What may have become of a request where its own lines are all there is, as `grep` leaves them."""
+"""What may have become of a request where records of requests are all there is."""

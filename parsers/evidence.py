@@ -58,7 +58,7 @@ class Event(StrEnum):
     ENGINE_FLUSH_REFUSED = "engine.flush_refused"
     ENGINE_CONTINUED = "engine.continued"
     LOGGING_CONFIGURED = "logging.configured"
-    LINES_LOST = "lines.lost"  # what a collector says of lines that it let go
+    LINES_LOST = "lines.lost"  # what a collector or `grep` says of lines that it let go
     PD_FAILED = "pd.failed"
     PD_PEER_LOST = "pd.peer_lost"
     PD_NOTE = "pd.note"

@@ -99,6 +99,21 @@ def test_a_receive_that_is_delivered_again_is_of_the_same_request(scenario: Any,
         assert made_wrong(scenario, rows(tmp_path)) == {}
 
 
+RECORD = re.compile(rb"(?:Receive|Finish): ")
+
+
+@pytest.mark.parametrize("twice", [re.compile(b""), RECORD], ids=["every line", "records"])
+def test_what_a_logger_with_two_handlers_writes_twice_is_told_once(
+    scenario: Any, twice: re.Pattern[bytes], tmp_path: Path
+) -> None:
+    log = scenario.copied(tmp_path)
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(line for each in lines for line in ([each, each] if twice.search(each) else [each])))
+    found = rows(tmp_path)
+    assert made_wrong(scenario, found) == {}
+    assert "duplicate-rid" not in {row.cause for rid, row in found.items() if scenario.rows[rid].cause == "finished"}
+
+
 @pytest.mark.parametrize("share", [0.4, 0.6])
 def test_two_parts_in_the_wrong_order_are_read_in_the_order_of_time(
     scenario: Any, share: float, tmp_path: Path
