@@ -163,7 +163,8 @@ class Sweep:
                 self._settle(found, view.mentioned(rid))
         elif view.quiet(rid) and not self._contested(view, rid):
             found = row(view.incident, rid)
-            if found.cause != "in-flight" and found.cause not in _DEATHS:
+            possible = {found.cause, *(each.cause for each in found.candidates)}
+            if "in-flight" not in possible and found.cause not in _DEATHS:
                 self._gone.setdefault(rid, (found, self._round))
             if rid in self._gone and self._round - self._gone[rid][1] >= _ROUNDS:
                 self._settled.add(rid)
