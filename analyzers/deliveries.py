@@ -67,7 +67,7 @@ def _told_once(facts: Sequence[Fact]) -> Sequence[Fact]:
 
 def _in_a_row(facts: Sequence[Fact]) -> Iterator[tuple[Fact, Fact]]:
     """Records of the same request that follow upon each other; what another process says may stand between."""
-    rids = [fact.rid for fact in facts]
+    rids = [fact.rid or place for place, fact in enumerate(facts)]
     for back in range(1, _NEAR + 1):
         for place in compress(range(len(facts)), map(eq, rids, rids[back:])):
             if facts[place].event in _RECORDS:

@@ -9,13 +9,12 @@ from itertools import accumulate, compress, repeat
 from operator import ne
 from typing import Any, BinaryIO
 
-from sglang_lifecycle.parsers import lineforms, requestlog
+from sglang_lifecycle.parsers import jsonforms, lineforms, requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
 from sglang_lifecycle.parsers.forms import Form, Row, Rows, Stamp
 from sglang_lifecycle.parsers.lines import CAP, Forward, Line
 from sglang_lifecycle.parsers.patterns import Pattern
 from sglang_lifecycle.parsers.prefix import Prefix
-from sglang_lifecycle.parsers.recordforms import RecordForm
 from sglang_lifecycle.parsers.records import NO_PREFIX, STARTS, RecordReader, stamped
 from sglang_lifecycle.parsers.strangers import RECENT
 
@@ -213,13 +212,12 @@ class BlockReader(RecordReader):
                 rows.lines = [block.numbers[place] for place in places]
                 rows.offsets = [block.offsets[place] for place in places]
                 rows.lengths = [len(block.bodies[place]) + 1 for place in places]
-                rows.stamps = [stamps[place] or _BARE for place in places]
+                rows.stamps = form.stamps(texts, [stamps[place] or _BARE for place in places])
                 lines.often.update(compress(places, form.often(texts)))
                 for place in places:
                     lines.known[place] = 1
-                if isinstance(form, RecordForm):
-                    arrived = zip(form.rids(texts), repeat(form.event), rows.lines, strict=False)
-                    lines.arrived.update(zip(places, arrived, strict=True))
+                arrived = zip(form.rids(texts), repeat(form.event), rows.lines, strict=False)
+                lines.arrived.update(zip(places, arrived, strict=False))
                 if form.alike(texts):
                     lines.rows.append(rows)
                 else:
@@ -262,6 +260,8 @@ class BlockReader(RecordReader):
             if found:
                 yield from _once(block, line, [group[index] for index in found], texts, line.often(texts))
             return
+        for form, found, values in jsonforms.every(bodies, starts, key, self._seen_fields, self.prefix.zone):
+            yield from _once(block, form, [group[index] for index in found], values, ())
         for template, found, values in requestlog.every(bodies, starts, key):
             record = self._form(template)
             if record is not None:

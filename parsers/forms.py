@@ -60,6 +60,15 @@ class Form(Protocol):
 
     def often(self, texts: Sequence[Sequence[Any]]) -> Sequence[bool]:
         """Which of some rows, their texts side by side, may be said often, word for word; nothing where none may."""
+        return ()
+
+    def rids(self, texts: Sequence[Sequence[Any]]) -> list[str]:
+        """Those of rows that are records of the request log, their texts side by side; of others none."""
+        return []
+
+    def stamps(self, texts: Sequence[Sequence[Any]], heads: list[Stamp]) -> list[Stamp]:
+        """When rows were written, their texts side by side, and before them what their prefixes say."""
+        return heads
 
     def fact(self, source: str, row: Row) -> Fact:
         """The fact of a row."""
@@ -155,6 +164,12 @@ def packed(facts: Sequence[Fact | Row | None], told: Iterable[Rows] = ()) -> byt
     values = list(zip(*map(_values, ones), strict=True))
     repeated = [index for index, fact in enumerate(ones) if "again" in fact.detail]
     return marshal.dumps((len(facts), places_, repeated, [_NUMBERS[fact.event] for fact in ones], values, blocks))
+
+
+def alone(columns: Columns, row: Row, source: str) -> Fact:
+    """The fact of a row, by the columns of it alone."""
+    place = [row.line], [row.offset], [row.length], [row.stamp]
+    return next(_made(source, 0, *place, *_parts(columns)))
 
 
 def _single(form: Form, placed: Sequence[tuple[int, Row]]) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sglang_lifecycle.parsers import facts
 from sglang_lifecycle.parsers.evidence import Event, Fact
-from sglang_lifecycle.parsers.forms import Columns, Row
+from sglang_lifecycle.parsers.forms import Columns, Form, Row
 from sglang_lifecycle.parsers.patterns import Pattern, table
 from sglang_lifecycle.parsers.prefix import LEVEL
 
@@ -30,7 +30,7 @@ _PROBES = ("/health", "/metrics", "/ping", "/get_", "/v1/models", "/model_info",
 """How the paths begin that clients ask for again and again."""
 
 
-class LineForm:
+class LineForm(Form):
     """The form of a pattern's messages, with uvicorn's level before them; a peer is an address there."""
 
     def __init__(self, pattern: Pattern) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any
 
 from sglang_lifecycle.parsers import requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact
-from sglang_lifecycle.parsers.forms import Columns, Row
+from sglang_lifecycle.parsers.forms import Columns, Form, Row
 from sglang_lifecycle.parsers.layouts import Template
+from sglang_lifecycle.parsers.recordcolumns import FILLS
 from sglang_lifecycle.parsers.requestfacts import (
     COUNTS,
     KEPT,
@@ -23,7 +24,6 @@ from sglang_lifecycle.parsers.requestfacts import (
     begin,
     finish_reason,
     media,
-    most_tokens,
     prompt,
     prompt_ids,
     sampling_params,
@@ -33,7 +33,7 @@ from sglang_lifecycle.parsers.requestfacts import (
 from sglang_lifecycle.parsers.requestlog import OPENING
 
 
-class RecordForm:
+class RecordForm(Form):
     """The form of a template's records."""
 
     def __init__(self, template: Template) -> None:
@@ -48,8 +48,8 @@ class RecordForm:
         told = [name for name in places if name in _FILLS]
         told.sort(key=lambda name: name == "session_params")  # what it says goes before a finish reason
         self._fills = [(places[name], _FILLS[name]) for name in told]
-        self._columns = [(places[name], _COLUMNS[name]) for name in told if name in _COLUMNS]
-        alone = set(told) - _COLUMNS.keys() - {"session_params"}  # they say what others may say as well
+        self._columns = [(places[name], _PARSED[name], FILLS[name]) for name in told if name in _PARSED]
+        alone = set(told) - _PARSED.keys() - {"session_params"}  # they say what others may say as well
         prompts = _PROMPTS.intersection(told)
         self._columnar = not alone and len(prompts) < 2 and not (prompts and _prompted(blank))
         self._beside = [place for name, place in places.items() if name not in _UNESCAPED and name != "rid"]
@@ -88,10 +88,6 @@ class RecordForm:
         """Those of several, whose values are side by side."""
         return _names(texts[self._rid])
 
-    def often(self, texts: Sequence[Sequence[bytes]]) -> Sequence[bool]:
-        """No record is said twice."""
-        return ()
-
     def plain(self, texts: Sequence[bytes]) -> bool:
         """Whether records with such values can be told together with others."""
         return (
@@ -122,15 +118,15 @@ class RecordForm:
         """What records say whose values, side by side, are plain."""
         shared = {name: getattr(self._blank, name) for name in _SHARED}
         columns = Columns(self.event, shared, self._blank.detail, {"rid": self.rids(texts)})
-        for place, fill in self._columns:
-            fill(columns, texts[place])
+        for place, parse, fill in self._columns:
+            fill(columns, parse(texts[place]))
         return columns
 
 
 _SHARED = Fact.__slots__[Fact.__slots__.index("pattern") : -1]
 _rest = attrgetter(*Fact.__slots__[Fact.__slots__.index("rid") + 1 : -1])
 _Fill = Callable[[Fact, bytes], Any]
-_Fills = Callable[[Columns, Sequence[bytes]], Any]
+_Parse = Callable[[Sequence[bytes]], list[Any]]
 _QUOTE = ord("'")
 _RIDS = re.compile(rb"(?:'[^'\\]++')++")
 _LONG = 1000
@@ -198,15 +194,9 @@ def _whole_into(column: str, note: Note) -> _Fill:
     return fill
 
 
-def _wholes_into(column: str) -> _Fills:
-    def fill(columns: Columns, texts: Sequence[bytes]) -> None:
-        joined = b",".join(texts)
-        if _WHOLES.fullmatch(joined):
-            columns.columns[column] = list(map(int, joined.split(b",")))
-        else:
-            columns.columns[column] = [v if type(v) is int else None for v in map(_literal, texts)]
-
-    return fill
+def _wholes(texts: Sequence[bytes]) -> list[Any]:
+    joined = b",".join(texts)
+    return list(map(int, joined.split(b","))) if _WHOLES.fullmatch(joined) else list(map(_literal, texts))
 
 
 _WHOLES = re.compile(rb"[0-9]{1,18}(?:,[0-9]{1,18})*+")
@@ -229,23 +219,6 @@ def _fractions(texts: Sequence[bytes]) -> list[Any]:
 _POINTS = re.compile(rb"[0-9]{1,99}\.[0-9]{1,99}(?:,[0-9]{1,99}\.[0-9]{1,99})*+")
 
 
-def _seconds_into(column: str) -> _Fills:
-    def fill(columns: Columns, texts: Sequence[bytes]) -> None:
-        values = _fractions(texts)
-        columns.columns[column] = [float(v) if isinstance(v, (int, float)) else None for v in values]
-
-    return fill
-
-
-def _details(name: str, of: Callable[[Sequence[bytes]], Iterable[Any]], *types: type) -> _Fills:
-    """Fills in the values of a key of the detail, those that are of some types."""
-
-    def fill(columns: Columns, texts: Sequence[bytes]) -> None:
-        columns.details[name] = [value if isinstance(value, types) else None for value in of(texts)]
-
-    return fill
-
-
 def _sampled(text: bytes) -> tuple[dict[str, Any], list[str]]:
     return _of_usual_sampling(text) if len(text) < _LONG else _of_sampling(text)
 
@@ -265,8 +238,8 @@ def _fill_sampling(fact: Fact, text: bytes) -> None:
     fact.detail.update(_sampled(text)[0])
 
 
-def _fill_samplings(columns: Columns, texts: Sequence[bytes]) -> None:
-    columns.told.append([_sampled(text)[0] for text in texts])
+def _samplings(texts: Sequence[bytes]) -> list[Any]:
+    return [_sampled(text)[0] for text in texts]
 
 
 def _opening(text: bytes) -> Any:
@@ -283,18 +256,11 @@ def _fill_text(fact: Fact, text: bytes) -> None:
     prompt(fact, _opening(text))
 
 
-def _fill_texts(columns: Columns, texts: Sequence[bytes]) -> None:
-    """Fills in the openings of prompts, and of short ones how many tokens they have at most."""
-    heads = [text[1 : min(len(text) - 1, OPENING)] for text in texts]
-    joined = b"\n".join(heads)
+def _openings(texts: Sequence[bytes]) -> list[Any]:
+    joined = b"\n".join([text[1 : min(len(text) - 1, OPENING)] for text in texts])
     if joined.isascii() and all(text[0] == _QUOTE and text.find(b"'", 1) == len(text) - 1 for text in texts):
-        values: list[Any] = joined.decode().split("\n")
-        most = [len(value) + 1 if len(value) < OPENING - 1 else None for value in values]
-    else:
-        values = list(map(_opening, texts))
-        most = list(map(most_tokens, values))
-    columns.details["opening"] = [value if isinstance(value, str) else None for value in values]
-    columns.details["prompt_ids"] = most
+        return joined.decode().split("\n")
+    return list(map(_opening, texts))
 
 
 def _size(text: bytes) -> Any:
@@ -303,12 +269,6 @@ def _size(text: bytes) -> Any:
 
 def _fill_ids(fact: Fact, text: bytes) -> None:
     prompt_ids(fact, _size(text))
-
-
-def _fill_sizes(columns: Columns, texts: Sequence[bytes]) -> None:
-    values = list(map(_size, texts))
-    columns.details["prompt_ids"] = [int(value) if isinstance(value, requestlog.Size) else None for value in values]
-    columns.details["opening"] = ["[0]" if value == [0] else None for value in values]
 
 
 @lru_cache(maxsize=4096)
@@ -320,10 +280,8 @@ def _reason(text: bytes) -> tuple[str | None, str | None] | None:
     return None if more else (blank.finish_type, blank.finish_shape)
 
 
-def _fill_reasons(columns: Columns, texts: Sequence[bytes]) -> None:
-    found = [_reason(text) or (None, None) for text in texts]
-    columns.columns["finish_type"] = [each[0] for each in found]
-    columns.columns["finish_shape"] = [each[1] for each in found]
+def _reasons(texts: Sequence[bytes]) -> list[Any]:
+    return [_reason(text) or (None, None) for text in texts]
 
 
 def _fill_output(fact: Fact, text: bytes) -> None:
@@ -331,34 +289,16 @@ def _fill_output(fact: Fact, text: bytes) -> None:
         fact.detail["has_output"] = True
 
 
-def _fill_outputs(columns: Columns, texts: Sequence[bytes]) -> None:
-    before = columns.details.get("has_output", [None] * len(texts))
-    columns.details["has_output"] = [
-        one or (True if text.strip() not in _EMPTY else None) for one, text in zip(before, texts, strict=True)
-    ]
+def _filled(texts: Sequence[bytes]) -> list[Any]:
+    return [text.strip() not in _EMPTY for text in texts]
 
 
 def _fill_media(fact: Fact, text: bytes) -> None:
     media(fact, _holds(text))
 
 
-def _fill_medias(columns: Columns, texts: Sequence[bytes]) -> None:
-    before = columns.details.get("media", [None] * len(texts))
-    columns.details["media"] = [
-        one or (True if _holds(text) else None) for one, text in zip(before, texts, strict=True)
-    ]
-
-
 def _holds(text: bytes) -> bool:
     return text not in _EMPTY and requestlog.holds(text.decode("utf-8", "replace"))
-
-
-def _fill_rooms(columns: Columns, texts: Sequence[bytes]) -> None:
-    columns.columns["room"] = [value if isinstance(value, int) else None for value in map(_literal, texts)]
-
-
-def _fill_workers(columns: Columns, texts: Sequence[bytes]) -> None:
-    columns.details["worker"] = [True if isinstance(value, str) else None for value in map(_literal, texts)]
 
 
 _EMPTY = frozenset(text.encode() for text in requestlog.EMPTY)
@@ -376,20 +316,21 @@ _FILLS: dict[str, _Fill] = {
     **dict.fromkeys(requestlog.MEDIA, _fill_media),
 }
 """How a value that varies is filled in, from its text."""
-_literals = partial(map, _literal)
-_COLUMNS: dict[str, _Fills] = {
-    **{name: _details(name, _literals, bool, int) for name in KEPT},
-    "bootstrap_room": _fill_rooms,
-    "lora_path": _details("lora", _literals, str),
-    "http_worker_ipc": _fill_workers,
-    "meta.finish_reason": _fill_reasons,
-    **{f"meta.{name}": _wholes_into(column) for name, column in COUNTS.items()},
-    **{f"meta.{name}": _seconds_into(column) for name, column in SECONDS.items()},
-    **{f"meta.{name}": _details(name, _fractions, int, float) for name in STAMPS},
-    "sampling_params": _fill_samplings,
-    "text": _fill_texts,
-    "input_ids": _fill_sizes,
-    **dict.fromkeys(requestlog.OUTPUTS, _fill_outputs),
-    **dict.fromkeys(requestlog.MEDIA, _fill_medias),
+
+
+def _each(of: Callable[[bytes], Any]) -> _Parse:
+    return lambda texts: list(map(of, texts))
+
+
+_PARSED: dict[str, _Parse] = {
+    **dict.fromkeys((*KEPT, "bootstrap_room", "lora_path", "http_worker_ipc"), _each(_literal)),
+    "sampling_params": _samplings,
+    "text": _openings,
+    "input_ids": _each(_size),
+    **dict.fromkeys(requestlog.MEDIA, _each(_holds)),
+    "meta.finish_reason": _reasons,
+    **dict.fromkeys((f"meta.{name}" for name in COUNTS), _wholes),
+    **dict.fromkeys((f"meta.{name}" for name in (*SECONDS, *STAMPS)), _fractions),
+    **dict.fromkeys(requestlog.OUTPUTS, _filled),
 }
-"""The same for many records, as columns; `session_params` are None where values are plain."""
+"""How the texts of many records become the values that `recordcolumns` takes."""

@@ -323,11 +323,9 @@ class RecordReader:
 
     def _request(self, record: requestlog.RequestRecord, fact: Fact) -> None:
         found = requestfacts.from_request(record, fact, self.prefix.zone)
-        if record.fields in self._seen_fields:
-            for one in found:
-                del one.detail["fields"]
-        else:
-            self._seen_fields.add(record.fields)
+        for one in found[record.fields not in self._seen_fields :]:  # they are kept once
+            del one.detail["fields"]
+        self._seen_fields.add(record.fields)
         self._tainting = max(0, self._tainting - 1)
         if not fact.tainted:
             rids = record.rid if isinstance(record.rid, list) else [record.rid or ""]

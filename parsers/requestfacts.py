@@ -211,17 +211,26 @@ def _outcome(meta: Mapping[str, Any], fact: Fact) -> None:
 
 
 def _own_time(timestamp: str, fact: Fact, zone: tzinfo) -> None:
+    at = moment(timestamp, zone)
+    if at is not None:
+        fact.at, fact.at_error, fact.at_from = at, MICROSECOND, "own"
+
+
+MICROSECOND = 0.000001
+"""The width of a time in a JSON record, in seconds."""
+
+
+def moment(timestamp: str, zone: tzinfo) -> float | None:
+    """The time that a JSON record names, UTC epoch seconds; None where it is none."""
     micros = timestamp[20:]
     plain = len(micros) == 6 and timestamp[10:20:9] == "T." and micros.isdigit() and micros.isascii()
     second = _second(timestamp[:19], zone) if plain else None
     if second is not None:
-        fact.at = (second * 1_000_000 + int(micros)) / 1_000_000  # as `timestamp` reckons
-    else:
-        try:
-            fact.at = datetime.fromisoformat(timestamp).replace(tzinfo=zone).timestamp()
-        except (ValueError, OverflowError):
-            return
-    fact.at_error, fact.at_from = 0.000001, "own"
+        return (second * 1_000_000 + int(micros)) / 1_000_000  # as `timestamp` reckons
+    try:
+        return datetime.fromisoformat(timestamp).replace(tzinfo=zone).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 @lru_cache(maxsize=256)

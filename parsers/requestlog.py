@@ -28,7 +28,8 @@ TEXT_HEADS = {
 }
 JSON_HEAD = '{"timestamp": "'
 REQUEST_HEADS = (*TEXT_HEADS, JSON_HEAD)
-_EVENTS = frozenset({"request.received", "request.finished", "request.received.openai"})
+EVENTS = frozenset({"request.received", "request.finished", "request.received.openai"})
+"""The events that records in JSON name."""
 _CUT_JSON = re.compile(
     r'\{"timestamp": "(?P<timestamp>[^"]+)", "event": "(?P<event>request\.[a-z.]+)"'
     r'(?:, "rid": (?P<rid>"(?:[^"\\]|\\.)*"))?'
@@ -239,6 +240,14 @@ class Size(int):
     """How many tokens a prompt has, where the prompt itself is not kept."""
 
 
+def size(ids: list[Any]) -> Size | None:
+    """How many tokens a prompt has; None where these are no ids."""
+    return Size(len(ids)) if _WHOLE.issuperset(map(type, ids)) else None
+
+
+_WHOLE = frozenset({int, bool})
+
+
 def _note_sampling(record: RequestRecord, found: tuple[Any, list[str]]) -> None:
     """Take in what sampling parameters say."""
     record.obj["sampling_params"], schemas = found
@@ -246,7 +255,7 @@ def _note_sampling(record: RequestRecord, found: tuple[Any, list[str]]) -> None:
         record.obj["schemas"] = schemas
 
 
-def _read_sampling(params: Any) -> tuple[Any, list[str]]:
+def read_sampling(params: Any) -> tuple[Any, list[str]]:
     """Of sampling parameters what decides about a life, and the grammars, whose texts errors print."""
     every = params if isinstance(params, list) else [params]
     schemas = [p[n] for p in every if isinstance(p, dict) for n in GRAMMARS if n in p and isinstance(p[n], str)]
@@ -255,12 +264,12 @@ def _read_sampling(params: Any) -> tuple[Any, list[str]]:
 
 def sampling(text: str) -> tuple[Any, list[str]]:
     """The same of parameters as they are printed; those of most requests are alike."""
-    return _remembered_sampling(text) if len(text) <= _SHORT else _read_sampling(literals.value(text))
+    return _remembered_sampling(text) if len(text) <= _SHORT else read_sampling(literals.value(text))
 
 
 @lru_cache(maxsize=4096)
 def _remembered_sampling(text: str) -> tuple[Any, list[str]]:
-    return _read_sampling(literals.value(text))
+    return read_sampling(literals.value(text))
 
 
 def _sampling(params: Any) -> Any:
@@ -285,7 +294,7 @@ def _read_json(message: str) -> RequestRecord | None:
 
 def of_json(data: dict[str, Any]) -> RequestRecord | None:
     """The record that a JSON object is, or None where it is another."""
-    if data.get("event") not in _EVENTS:
+    if data.get("event") not in EVENTS:
         return None
     obj = data.get("obj")
     obj = obj if isinstance(obj, dict) else {}
@@ -297,12 +306,12 @@ def of_json(data: dict[str, Any]) -> RequestRecord | None:
     if isinstance(record.obj.get("text"), str):
         record.obj["text"] = record.obj["text"][:OPENING]
     if isinstance(ids := record.obj.get("input_ids"), list) and ids != [0]:
-        record.obj["input_ids"] = Size(len(ids)) if _WHOLE.issuperset(map(type, ids)) else None
+        record.obj["input_ids"] = size(ids)
     for name in MEDIA:
         if name in record.obj:
             record.obj[name] = holds(str(record.obj[name]))
     if "sampling_params" in record.obj:
-        _note_sampling(record, _read_sampling(record.obj["sampling_params"]))
+        _note_sampling(record, read_sampling(record.obj["sampling_params"]))
     if isinstance(data.get("headers"), dict):
         record.obj["headers"] = data["headers"]
     meta: Any = None
@@ -311,23 +320,22 @@ def of_json(data: dict[str, Any]) -> RequestRecord | None:
         meta = meta if isinstance(meta, dict) else {}
         record.meta = {name: meta[name] for name in META_FIELDS & meta.keys()}
         record.has_output = bool(out.get("text") or out.get("output_ids"))
-    record.fields = _names(tuple(obj), tuple(meta or ()))
+    record.fields = names(tuple(obj), tuple(meta or ()))
     return record
 
 
 _OWN = OBJ_FIELDS - {"rid"}
-_WHOLE = frozenset({int, bool})
 
 
 @lru_cache(maxsize=256)
-def _names(obj: tuple[str, ...], meta: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of fields; those of most records are the same, which is then found out at once."""
+def names(obj: tuple[str, ...], meta: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of all fields; those of most records are the same, which is then found out at once."""
     return (*obj, *(f"meta.{name}" for name in meta))
 
 
 def _read_cut_json(message: str) -> RequestRecord | None:
     head = _CUT_JSON.match(message)
-    if head is None or head["event"] not in _EVENTS:
+    if head is None or head["event"] not in EVENTS:
         return None
     rid = _json_string(head["rid"]) if head["rid"] else None
     return RequestRecord(head["event"], rid, timestamp=head["timestamp"], cut=True)

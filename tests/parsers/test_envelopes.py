@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import re
-import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import wrappers
 
 from sglang_lifecycle.analyzers.audit import audit
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.parsers.evidence import Evidence
 from sglang_lifecycle.parsers.log import read
 from sglang_lifecycle.parsers.quote import quote
-
-
-def _sibling(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-wrappers = _sibling("wrappers")
 
 SCENARIOS = ("0.5.23/s14_timeout_prefix", "0.5.10/s06_abort", "0.5.10/s13b_injection", "0.5.23/s18_two_lives")
 SHIFTED = re.compile(rb'(?m)^(\[|\{"timestamp": ")(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)')

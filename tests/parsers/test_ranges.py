@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from executors import Here
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -46,15 +47,6 @@ LINES = st.one_of(
         STAMP + "SIGTERM received.",
     ]),
 )  # fmt: skip
-
-
-class Here(Executor):
-    """Does at once what it is given."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
 
 
 @example([(RECEIVE.format("a"), 0), (UNDELIVERED, 0), (UNDELIVERED, 0)], 20, 1, "\n", False)  # the last has no ending
