@@ -21,7 +21,8 @@ from sglang_lifecycle.parsers.strangers import Strangers
 
 _RAW_LINES, _RAW_BYTES = 4096, 1 << 20  # how far a record with raw user text may reach before its end is given up
 _TAIL_LINES = 400  # lines of a traceback or dump that are looked at
-_OPEN_LINES = 20  # records after an open-ended text that are tainted at most
+_LEFT_OUT = ("...", "…")
+_OPEN_LINES = 20  # lines or records after a text without an end that are tainted at most
 _UNESCAPED = tuple(
     f'{verb}: obj={kind}ReqInput(text="' for verb in ("Receive", "Finish") for kind in ("Generate", "Embedding")
 )
@@ -392,13 +393,18 @@ class RecordReader:
             self._give_up_raw()
 
     def _give_up_raw(self) -> None:
-        """No end in sight: the line was cut, or another process wrote into it. Its followers count, tainted."""
+        """No end in sight: the line was cut, another process wrote into it, or it only begins like one of these.
+
+        Its followers count, the first of them tainted, as after a text that has no end of its own; none after what
+        somebody left out the rest of, or after prose, which has no stamp.
+        """
         assert self._raw is not None
         _, head, lines = self._raw
         self._raw = None
+        tainted = 0 if head.at is None or head.message.endswith(_LEFT_OUT) else _OPEN_LINES
         self._record(lines[:1], head, tainted=True, may_open=False)
-        for line in lines[1:]:
-            self._begin(line, may_open=False, tainted=True)
+        for index, line in enumerate(lines[1:]):
+            self._begin(line, may_open=False, tainted=index < tainted)
 
     def _blank(self, lines: list[Line], head: Head, tainted: bool) -> Fact:
         """A fact that knows its place and time; its kind is set by whoever reads the message."""

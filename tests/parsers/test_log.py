@@ -169,7 +169,19 @@ class TestRawUserText:
         log = f"[2026-11-29 19:50:04] session id x\n{follow}"
         facts = facts_of(log, tmp_path)
         assert [fact.rid for fact in facts] == [f"r-{n}" for n in range(50)]
-        assert all(fact.tainted for fact in facts)
+        assert [fact.tainted for fact in facts] == [True] * 20 + [False] * 30
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "[2026-11-29 19:50:04 TP0] Session 172.20.0.9:15004 failed.",
+            "[2026-11-29 19:50:04 TP0] Req Time Stats(rid=r-0, input len=22...",
+            "Session affinity is switched on in our gateway.",
+        ],
+    )
+    def test_what_only_begins_like_such_a_text_hides_nothing(self, line: str, tmp_path: Path) -> None:
+        facts = facts_of(f"{line}\n[2026-11-29 19:50:05] {finish('r-1')}\n", tmp_path)
+        assert [fact.tainted for fact in facts if fact.event is Event.REQUEST_FINISHED] == [False]
 
     def test_a_quoted_rid_cannot_break_out(self, tmp_path: Path) -> None:
         rid = f"x'\n{self.FAKE}"
