@@ -16,6 +16,7 @@ from sglang_lifecycle.analyzers import (
     session_params,
     silence,
     time_stats,
+    transfers,
 )
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
@@ -114,6 +115,7 @@ def plain(incident: Incident, rid: str) -> Attempt | None:
         or "cut" in finish.detail
         or finish.tainted
         or id(finish) in scene.life.suspects
+        or transfers.handed_over(scene, attempt)
     )
     return None if odd or any(fact.event is Event.CLIENT_DISCONNECTED for fact in attempt.facts) else attempt
 

@@ -119,12 +119,11 @@ _OF_STUBS = frozenset({"queue_full", "priority_evicted"})
 
 def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     whole = scene.release.may_be("0.3.6", "0.5.9") and not finish.detail.get("cut")  # later ones all have a reason
+    if transfers.handed_over(scene, attempt):
+        return _refused_all_the_same(scene, attempt, _OF_A_STUB) or transfers.sent(scene, attempt)
     if finish.finish_type is None and not whole:
-        rejected = attempt.of(Event.REQUEST_REJECTED)
-        if rejected:
-            refused = by_message(scene, attempt, rejected[0])
-            refused.confidence = "likely" if refused.confidence == "proven" else refused.confidence
-            refused.candidates += [(name, "the rest of its Finish") for name in ("waiting-timeout", "explicit-abort")]
+        others = [(name, "the rest of its Finish") for name in ("waiting-timeout", "explicit-abort")]
+        if (refused := _refused_all_the_same(scene, attempt, others)) is not None:
             return refused
         text = "It ended, and the line that says how is cut before it does."
         names = [*_ENDS, *(scene.engine_causes(finish.at) if finish.at is not None else []), *_FURTHER_ENDS]
@@ -151,6 +150,22 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
         finding.doubt("a client with its rid left long after it had ended, whose request these logs lack")
         finding.candidates.append(("finished-undelivered", "the client's log"))
     return finding
+
+
+_OF_A_STUB = [(name, "the decode server's log") for name in ("finished", "client-disconnect", "explicit-abort")]
+"""What else may have become of a request of which a prefill server sent what it had made of a refused one."""
+
+
+def _refused_all_the_same(scene: Scene, attempt: Attempt, others: list[tuple[str, str]]) -> Finding | None:
+    """What refused a request whose `Finish` does not say so, with what may have ended it instead."""
+    rejected = attempt.of(Event.REQUEST_REJECTED)
+    if not rejected:
+        return None
+    refused = by_message(scene, attempt, rejected[0])
+    refused.confidence = "likely" if refused.confidence == "proven" else refused.confidence
+    for other in others:
+        refused.admit(*other)
+    return refused
 
 
 def spoilt(scene: Scene, attempt: Attempt) -> str | None:

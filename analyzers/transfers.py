@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 
 from sglang_lifecycle.analyzers import abort_origin, deaths
+from sglang_lifecycle.analyzers.accounting import seen
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
@@ -50,13 +52,20 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         return Finding("multimodal-error", "proven", "Its encoder failed.", [said], stage="before-scheduler")
     said = _rank_that_knows(scene, attempt, said)
     text = _reason(said)
-    reason = next((kind for needle, kind in _REASONS if needle in text), "")
+    reason = _kind(text)
     said_by = said.detail.get("failed") or said.message_id or said.pattern or ""
     bootstrap = "bootstrap" in said_by or "handshake" in said_by
     cause = "pd-bootstrap-failed" if bootstrap or "Bootstrapping" in text else "pd-transfer-failed"
     stage = "bootstrap" if cause == "pd-bootstrap-failed" else "transfer"
     short = text.split("\n")[0][:160]
-    if reason == "aborted":
+    if _is_cut(text):
+        names = [cause, *(["waiting-timeout"] if text.startswith("R") else _ABORTERS)]
+        finding = undecided(
+            "Its transfer failed; the line that says why is cut before it does.",
+            [(name, "the rest of the line, or another rank's") for name in names],
+            [said],
+        )
+    elif reason == "aborted":
         engine = scene.engine_causes(said.at) if said.at is not None else []
         names = ["client-disconnect", "explicit-abort", "abort-all", *engine]
         names += ["abort-prefix-collision"] * bool(scene.prefixes(attempt.rid))
@@ -89,19 +98,91 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         if not known:
             finding.candidates += [(n, "the other side's log, the router's and the access log") for n in _ABORTERS]
     finding.stage = stage
+    for other in _otherwise(attempt, said, reason):
+        finding.doubt(f"another rank says: {_reason(other)[:120]}")
+        for name in _ABORTERS if _kind(_reason(other)) == "aborted" else ("waiting-timeout", cause):
+            finding.admit(name, "which of the ranks failed first")
     if said.room is not None:
         _join(scene, said, finding)
     return finding
+
+
+def _kind(text: str) -> str:
+    """What kind of reason a text gives."""
+    return next((kind for needle, kind in _REASONS if needle in text), "")
+
+
+def _otherwise(attempt: Attempt, said: Fact, kind: str) -> list[Fact]:
+    """What other ranks say at once of why a transfer failed: an abort, or a timeout, where this one says another."""
+    kinds = {"aborted", "timeout"} - {kind}
+    lines = [f for f in attempt.of(Event.PD_FAILED) if f is not said and _tells(f) and _kind(_reason(f)) in kinds]
+    return [f for f in lines if f.at is None or said.at is None or abs(f.at - said.at) <= _TICK][:1]
+
+
+def handed_over(scene: Scene, attempt: Attempt) -> bool:
+    """Whether a `Finish` is a prefill server's, which only says that the KV was sent; the decode server goes on.
+
+    Every request that it has sent ends so, a refused one included, whose stub is sent as well (0.4.6 on,
+    `disaggregation/prefill.py:process_disagg_prefill_inflight_queue`: `FINISH_LENGTH(length=0)`). Where the server's
+    arguments are missing, a room and one token at most tell it.
+    """
+    finish = attempt.finish
+    if finish is None or finish.finish_type != "length":
+        return False
+    if (mode := _mode(scene)) is not None or finish.room is None:
+        return mode == "prefill"
+    return finish.completion_tokens is not None and finish.completion_tokens <= 1
+
+
+def sent(scene: Scene, attempt: Attempt) -> Finding:
+    """What is known of a request that a prefill server has handed over; of the other side's record its own verdict."""
+    finish = attempt.finish
+    assert finish is not None
+    text = "Its KV was sent to the decode server, which alone can say how it ended."
+    end = _took_along(scene, attempt, finish)
+    if end is not None:
+        names = ("finished", end.cause)
+        text += f" There {end.summary}."
+        return undecided(text, [(name, _ON_DECODE) for name in names], [finish, *end.evidence[:1]])
+    finding = Finding("finished", "likely", text, [finish], stage="transfer")
+    finding.candidates += [(name, _ON_DECODE) for name in ("client-disconnect", "running-timeout", "explicit-abort")]
+    return finding
+
+
+def _took_along(scene: Scene, attempt: Attempt, finish: Fact) -> deaths.Death | None:
+    """The death of a decode server with what it had been sent, where this may be among it: it is of the newest."""
+    if finish.at is None or any(attempt.rid in other.by_rid for other in scene.others):
+        return None
+    for other in _peers(scene, finish)[0]:
+        end, clocks = deaths.death(other), skew(scene, other)
+        died = end.at - clocks.seconds + _TICK + clocks.error if end is not None and end.at is not None else 0.0
+        if finish.at <= died <= finish.at + _LONGEST:
+            times = _sent_at(scene)
+            newer = bisect.bisect_right(times, died) - bisect.bisect_right(times, finish.at)
+            held = next((seen(fact) for _, fact in reversed(other.batches) if fact.running is not None), newer + 1)
+            return end if newer < held else None
+    return None
+
+
+@per_scene
+def _sent_at(scene: Scene) -> list[float]:
+    """When requests were handed over, UTC epoch seconds, in order."""
+    ends = (a.finish.at for a in scene.attempts if a.finish is not None and handed_over(scene, a))
+    return sorted(at for at in ends if at is not None)
+
+
+_LONGEST = 600.0  # seconds for which a request decodes, at most
+_ON_DECODE = "the decode server's request log"
 
 
 def _dead_peer(scene: Scene, attempt: Attempt, said: Fact, within: float | None = None) -> list[Cause]:
     """The death of the other server, where its log is here: it took part in the transfer and died before the loss.
 
     `within`: seconds from a death to what is said of it, at most. Who died before the request came had no part in it,
-    unless its log knows the room; nor is one of several possible peers taken for the one.
+    unless its log knows the room.
     """
     peers, known = _peers(scene, said)
-    for other in peers if known or len({peer.life.server for peer in peers}) == 1 else []:
+    for other in peers:
         end = deaths.death(other)
         if end is None or end.at is None or said.at is None:
             continue
@@ -114,19 +195,30 @@ def _dead_peer(scene: Scene, attempt: Attempt, said: Fact, within: float | None 
 
 
 def _peers(scene: Scene, said: Fact) -> tuple[list[Scene], bool]:
-    """The lives of other servers that may be the other side of a transfer, and whether their logs know its room."""
-    mine = scene.life.args.get("disaggregation_mode")
-    modes = [(other, other.life.args.get("disaggregation_mode")) for other in scene.others]
+    """The lives of the server that may be the other side of a transfer, and whether its log knows the room.
+
+    Of several servers that it may be none is taken for the one.
+    """
+    mine = _mode(scene)
+    modes = [(other, _mode(other)) for other in scene.others]
     possible = [
         other
         for other, mode in modes
         if other.life.server != scene.life.server
         and (mode in _MODES and mode != mine if mode is not None else bool(other.life.of(Event.PD_FAILED)))
     ]
+    if len({other.life.server for other in possible}) > 1:
+        possible = []
     if said.room is None:
         return possible, False
     known = [other for other in scene.others if other.life.server != scene.life.server and said.room in _rooms(other)]
     return (known, True) if known else (possible, False)
+
+
+@per_scene
+def _mode(scene: Scene) -> object:
+    """What a server's arguments say of its side; None where they do not."""
+    return scene.life.args.get("disaggregation_mode")
 
 
 _MODES = ("prefill", "decode")
@@ -164,15 +256,36 @@ def _reason(said: Fact) -> str:
 _WITH_EXCEPTION = re.compile(r" with exception (?:KVTransferError\(bootstrap_room=\d+\): )?(.*)", re.DOTALL)
 
 
+_LEFT_OUT = re.compile(
+    r"(?:KV(?:[A-Za-z]*|TransferError\(bootstrap_room=\d*\)?:?)|A|Ab|Abo|Abor|Abort|Aborte|Aborted) *"
+)
+_WAITED_FOR = re.compile(r"Request \d*(?: (?:t\w*(?: out.*)?)?)?$", re.DOTALL)
+_TIMED_OUT = re.compile(
+    r"Request \d+ timed out after [\d.]+s in KVPoll\.(?:Bootstrapping|WaitingForInput|Transferring)"
+)
+
+
+def _is_cut(text: str) -> bool:
+    """Whether a reason may be cut before it says what it is: an abort's and a timeout's tell late."""
+    if text.startswith("Request "):
+        return _WAITED_FOR.match(text) is not None and _TIMED_OUT.match(text) is None
+    return _LEFT_OUT.fullmatch(text) is not None
+
+
 def _rank_that_knows(scene: Scene, attempt: Attempt, said: Fact) -> Fact:
-    """The line of the rank that holds the reason, where this one only says that another rank failed."""
-    if "unknown reason from another rank" not in _reason(said):
+    """The line of the rank that holds the reason, where this one only says that another rank failed, or is cut."""
+    if _tells(said):
         return said
-    lines = [f for f in attempt.of(Event.PD_FAILED) if "unknown reason from another rank" not in _reason(f)]
+    lines = [f for f in attempt.of(Event.PD_FAILED) if _tells(f)]
     if not lines and said.room is not None:
         facts = (f for s in scene.others for f in s.life.of(Event.PD_FAILED) if f.room == said.room)
-        lines = [f for f in facts if "unknown reason from another rank" not in _reason(f)]
+        lines = [f for f in facts if _tells(f)]
     return lines[0] if lines else said
+
+
+def _tells(said: Fact) -> bool:
+    text = _reason(said)
+    return "unknown reason from another rank" not in text and not _is_cut(text)
 
 
 def _join(scene: Scene, said: Fact, finding: Finding) -> None:

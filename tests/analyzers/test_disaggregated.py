@@ -128,3 +128,77 @@ def test_what_came_first_is_the_cause(name: str, tmp_path: Path) -> None:
 def test_which_log_is_named_first_does_not_matter(name: str, tmp_path: Path) -> None:
     one, other = verdicts(CASES[name][0], tmp_path)
     assert (one.cause, one.confidence) == (other.cause, other.confidence)
+
+
+HANDED_OVER = of_room(used("r-1", 10, 12, "{'type': 'length', 'length': 0}"))
+RAISED = said(14, "Scheduler hit an exception: Traceback (most recent call last):\n\nRuntimeError: CUDA error")
+TOO_LONG = "Input length (9000 tokens) exceeds the maximum allowed length (8187 tokens). Use a shorter input"
+SENT: dict[str, tuple[dict[str, Story], str, set[str]]] = {
+    "alone": ({"prefill": server("prefill") + HANDED_OVER}, "finished", {"running-timeout", "client-disconnect"}),
+    "to a server that raises with one request in it": (
+        {"prefill": server("prefill") + HANDED_OVER, "decode": server("decode") + decode([13], 1) + RAISED},
+        "not-established",
+        {"finished", "scheduler-crash"},
+    ),
+    "to a server that raises with another in it": (
+        {
+            "prefill": server("prefill")
+            + HANDED_OVER
+            + of_room(used("r-2", 10, 13, "{'type': 'length', 'length': 0}"), 78),
+            "decode": server("decode") + decode([13], 1) + RAISED,
+        },
+        "finished",
+        {"running-timeout"},
+    ),
+    "what was refused": (
+        {"prefill": server("prefill") + HANDED_OVER[:1] + said(10, f"{TOO_LONG}, self.rid='r-1'") + HANDED_OVER[1:]},
+        "input-too-long",
+        {"finished"},
+    ),
+    "with the other side's end": (
+        {
+            "prefill": server("prefill") + HANDED_OVER,
+            "decode": server("decode") + of_room(used("r-1", 10, 20, LENGTH)) + answered(20, "/generate"),
+        },
+        "finished",
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_what_a_prefill_server_has_sent_has_not_ended(name: str, tmp_path: Path) -> None:
+    logs, cause, candidates = SENT[name]
+    for verdict in verdicts(logs, tmp_path):
+        assert verdict.cause == cause
+        assert (verdict.confidence == "proven") == (not candidates)
+        assert candidates <= {each.cause for each in verdict.candidates}
+
+
+WAS_CUT = {
+    "KVTransferE": {"pd-bootstrap-failed", "client-disconnect", "explicit-abort"},
+    "KVTransferError(bootstrap_room=77): Abor": {"pd-bootstrap-failed", "client-disconnect", "explicit-abort"},
+    "KVTransferError(bootstrap_room=77): Request 77 timed out after 600.0s in KVPo": {
+        "pd-bootstrap-failed",
+        "waiting-timeout",
+    },
+}
+
+
+@pytest.mark.parametrize("reason", WAS_CUT)
+def test_a_reason_that_is_cut_proves_nothing(reason: str, tmp_path: Path) -> None:
+    line = BOOTSTRAP.replace("KVTransferError(bootstrap_room=77): ", reason)
+    verdict = verdicts({"prefill": server("prefill") + came() + said(20, line)}, tmp_path)[0]
+    assert verdict.cause == "not-established"
+    assert {each.cause for each in verdict.candidates} == WAS_CUT[reason]
+
+
+def test_ranks_that_say_otherwise_at_once_prove_nothing(tmp_path: Path) -> None:
+    both = (
+        said(20, f"{RECEIVING}Request 77 timed out after 300.5s in KVPoll.WaitingForInput", " TP0"),
+        said(20, f"{RECEIVING}Aborted by AbortReq.", " TP1"),
+    )
+    for lines in (both[0] + both[1], both[1] + both[0]):
+        verdict = verdicts({"decode": server("decode") + came() + lines}, tmp_path)[0]
+        assert verdict.confidence != "proven"
+        assert {"waiting-timeout", "explicit-abort"} <= {verdict.cause, *(each.cause for each in verdict.candidates)}
