@@ -64,8 +64,8 @@ _SENT = "response_sent_to_client_ts"
 _ROUGHLY = attrgetter("pattern", "message_id", "at_from")
 
 
-def fingerprint(life: Life) -> Release:
-    """The releases that can have written a life's facts.
+def fingerprint(life: Life, told: Release | None = None) -> Release:
+    """The releases that can have written a life's facts; what a user `told`, where it can be.
 
     Records that no one release writes side by side are those of several servers whose logs became one, as in a rolling
     upgrade: each of their releases is possible.
@@ -88,6 +88,8 @@ def fingerprint(life: Life) -> Release:
             elif set(fact.detail.get("fields") or ()) >= _WHOLE:
                 others.append(allowed)
     possible = possible.union(*others)
+    if told is not None and possible.issuperset(told.possible):
+        return told
     return Release(tuple(v for v in RELEASES if v in possible), mixed=bool(others))
 
 

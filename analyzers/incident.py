@@ -46,8 +46,9 @@ class Incident:
     ) -> None:
         """What the user knows better than the logs.
 
-        `version`: the SGLang release; `limits`: the servers' `waiting_timeout` and `running_timeout` in seconds;
-        `names`: what the servers are called, by globs of their logs. Logs of one name are one server's.
+        `version`: the SGLang release, where the logs leave it open; `limits`: the servers' `waiting_timeout` and
+        `running_timeout` in seconds; `names`: what the servers are called, by globs of their logs. Logs of one name are
+        one server's.
         """
         self.evidence = evidence
         told = fingerprint.told(version) if version else None
@@ -83,7 +84,7 @@ class Incident:
     @staticmethod
     def _scene(life: Life, told: Release | None) -> Scene:
         found = attempts.attempts(life)
-        scene = Scene(life, found, told or fingerprint.fingerprint(life))
+        scene = Scene(life, found, fingerprint.fingerprint(life, told))
         scene.responses = responses.assign(life, found)
         scene.batches = [(order, fact) for order, fact in life.placed() if fact.event in _BATCHES and not fact.tainted]
         for order, fact in life.placed():

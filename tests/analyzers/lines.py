@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+
+from sglang_lifecycle.analyzers import fingerprint
+from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.parsers.evidence import Evidence
 
 FIELDS = "rid='{rid}', text='x', sampling_params={{'max_new_tokens': 8}}, stream=False"
 RECEIVE = "[{at}] Receive: obj=GenerateReqInput(" + FIELDS + ")"
@@ -50,3 +55,12 @@ def write(path: Path, story: Story) -> Path:
     """The lines in the order of their seconds."""
     path.write_text("".join(f"{text}\n" for _, text in sorted(story, key=lambda line: line[0])), encoding="utf-8")
     return path
+
+
+def as_of(evidence: Evidence, version: str | None, limits: Mapping[str, float] | None = None) -> Incident:
+    """An incident that is judged by the rules of a release, whichever wrote its logs."""
+    incident = Incident(evidence, None, limits)
+    if version is not None:
+        for scene in incident.scenes:
+            scene.release = fingerprint.told(version)
+    return incident

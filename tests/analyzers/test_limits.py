@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from lines import as_of
 
 from sglang_lifecycle.analyzers.explain import explain
-from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.parsers.evidence import Evidence, Fact
 
@@ -19,7 +19,7 @@ OWN, OTHERS = "waiting-timeout", "timeout-prefix-collision"
 
 
 def asked(evidence: Evidence, rid: str, limits: dict[str, float], version: str | None = None) -> Verdict:
-    return explain(Incident(evidence, version, limits), rid)
+    return explain(as_of(evidence, version, limits), rid)
 
 
 def without(evidence: Evidence, rids: Sequence[str]) -> Evidence:

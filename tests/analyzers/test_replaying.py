@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from lines import as_of
 
 from sglang_lifecycle.analyzers.explain import explain, judge
 from sglang_lifecycle.analyzers.incident import Incident
@@ -63,19 +64,20 @@ def test_a_request_that_the_model_does_not_cover_gets_no_replay(recorded: Record
 def test_a_disagreement_lowers_the_confidence_and_is_named(recorded: Recorded) -> None:
     """By the rules of 0.5.18 no timeout ends what runs but its own."""
     evidence = recorded("0.5.23/s14_timeout_prefix").evidence
-    verdict = explain(Incident(evidence, "0.5.18"), "job-12")
+    incident = as_of(evidence, "0.5.18")
+    verdict = explain(incident, "job-12")
     assert verdict.replay is not None
     assert verdict.replay.agrees is False
     assert verdict.confidence == "likely"
     assert any("0.5.18" in text for text in verdict.contradictions)
-    report = run(Incident(evidence, "0.5.18"))
+    report = run(incident)
     assert "job-12" in {step.rid for step in report.forbidden}
     assert all(step.evidence for step in report.forbidden)
 
 
 def test_a_disagreement_leaves_the_cause_alone(recorded: Recorded) -> None:
     evidence = recorded("0.5.23/s14_timeout_prefix").evidence
-    incident = Incident(evidence, "0.5.18")
+    incident = as_of(evidence, "0.5.18")
     for rid, [(scene, attempt), *_] in incident.by_rid.items():
         assert explain(incident, rid).cause == judge(scene, attempt).cause
 

@@ -219,10 +219,20 @@ def test_releases_are_told_apart(all_recorded: Any) -> None:
     assert {"0.5.10", "0.5.18", "0.5.23"} <= exact
 
 
-def test_the_user_knows_better(recorded: Any) -> None:
-    incident = Incident(recorded("0.5.23/s14_timeout_prefix").evidence, version="0.5.20")
-    version = explain(incident, "job-12").sglang_version
-    assert (version.value, version.source) == ("0.5.20", "told")
+def test_a_release_that_is_told_counts_where_the_logs_leave_it_open(all_recorded: Any) -> None:
+    scenario = next(each for each in all_recorded if len(each.incident.scenes[0].release.possible) > 1)
+    possible = scenario.incident.scenes[0].release.possible
+    for version in possible:
+        release = Incident(scenario.evidence, version=version).scenes[0].release
+        assert (release.text, release.told) == (version, True)
+
+
+@pytest.mark.parametrize("version", ["0.5.10", "0.5.18", "0.5.20"])
+def test_a_release_that_the_logs_rule_out_changes_no_verdict(recorded: Any, version: str) -> None:
+    scenario = recorded("0.5.23/s14_timeout_prefix")
+    incident = Incident(scenario.evidence, version=version)
+    for rid in scenario.rows:
+        assert explain(incident, rid) == scenario.explain(rid)
 
 
 class TestLives:
