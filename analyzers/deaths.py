@@ -76,8 +76,8 @@ def death(scene: Scene) -> Death | None:
     ):
         return _crashed(scene, *crash)
     if fatal is not None and (exited is None or fatal[0] < exited[0]):
-        text = f"a process died inside native code: {fatal[1].detail.get('error', '')[:120]}"
-        return Death("process-killed", fatal[0], text, [fatal[1]])
+        how = _FATAL.get(fatal[1].pattern or "", "a process died inside native code: {}")
+        return Death("process-killed", fatal[0], how.format(fatal[1].detail.get("error", "")[:120]), [fatal[1]])
     if exited is not None and not (echoed and exited[1].detail.get("exit_code") == -3):
         return _exited(scene, *exited, term=term)
     if crash is not None:
@@ -90,6 +90,13 @@ def death(scene: Scene) -> Death | None:
             found.candidates.append(("process-killed", _WHO_KILLED))
         return found
     return _killed(scene) if scene.life.killed else None
+
+
+_FATAL = {
+    "process.warmup_failed": "its warm-up failed, and the server killed itself",
+    "process.shell": "the shell that had started it says: {}",
+}
+"""How a process died that could say nothing, by the pattern of the line that tells; others died in native code."""
 
 
 def _drained_by(term: Fact) -> str:

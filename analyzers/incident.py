@@ -22,6 +22,7 @@ CALLS = {
     "/open_session": "open",
     "/close_session": "close",
     "/update_weights": "weights",
+    "/update_weight_version": "weights",
     "/flush_cache": "flush",
     "/release_memory_occupation": "release",
 }

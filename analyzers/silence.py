@@ -237,7 +237,13 @@ def _possible(scene: Scene, attempt: Attempt) -> list[str]:
     """
     listed = bool(attempt.of(Event.SERVER_DRAINING))
     leaks = listed and scene.release.may_be("0.4.9", "0.5.12")
-    return ["in-flight", "finished", *["server-shutdown"] * listed, *["explicit-abort", "client-disconnect"] * leaks]
+    names = [*["watchdog-timeout"] * _hung(attempt), "in-flight", "finished", *["server-shutdown"] * listed]
+    return [*names, *["explicit-abort", "client-disconnect"] * leaks]
+
+
+def _hung(attempt: Attempt) -> bool:
+    """Whether a watchdog printed it as running, before it kills the server (0.4.4 on, `watchdog_thread`)."""
+    return any(fact.event is Event.WATCHDOG_DUMPED for fact in (*attempt.facts, *attempt.forged))
 
 
 def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
@@ -262,6 +268,8 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
     )
     if any(scene.places[id(fact)] > attempt.order for fact in scene.life.of(Event.SERVER_SIGTERM)):
         finding.candidates.append(("server-shutdown", "the lines that follow: did it end while the server drained?"))
+    if _hung(attempt):
+        finding.candidates.append(("watchdog-timeout", "the lines that follow: the watchdog was about to kill it"))
     if attempt.stream or attempt.openai is not None:
         finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
     if (decides := switched(scene, attempt)) is not None:

@@ -197,9 +197,21 @@ def note_message(fact: Fact, text: str) -> None:
         fact.rid = split[1] if split else fact.rid
 
 
+OUTERMOST = re.compile(r'\s+File "[^"]*", line \d+, in run_(scheduler|detokenizer)_process$')
+"""The first call in the traceback of a process that failed, whose first line may have been lost (0.3.6 to 0.5.23)."""
+
+FAILED = {"scheduler": "Scheduler", "detokenizer": "DetokenizerManager"}
+"""How the first line of such a traceback names the process."""
+
+
 def note_tail(fact: Fact, tail: list[str]) -> None:
-    """What the lines after a record's first line add: the exception, the innermost calls, the requests in a dump."""
+    """What the lines after a record's first line add: the exception, the innermost calls, the requests in a dump.
+
+    0.3.6 prints the traceback of a process that failed without saying so (`managers/scheduler.py`).
+    """
     tail = [_GROUP_ART.sub("", line) for line in tail]
+    if fact.pattern == "traceback" and tail and (process := OUTERMOST.match(tail[0])):
+        fact.event, fact.pattern, fact.detail["name"] = Event.PROCESS_CRASHED, "process.crashed", FAILED[process[1]]
     frames = [m[1] for line in tail if (m := _FRAME.match(line))]
     if frames:
         fact.detail["frames"] = frames[-8:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -29,13 +28,7 @@ _UNESCAPED = tuple(
 _JSON_HEAD = requestlog.JSON_HEAD.encode()
 _JSON_HEADS = ('{"request_parameters"',)
 NO_PREFIX = Head(None, 0.0, None, "")
-_OUTERMOST = re.compile(r'\s+File "[^"]*", line \d+, in run_(scheduler|detokenizer)_process$')
-"""The first call in the traceback of a process that failed, whose first line may have been lost (0.3.6 to 0.5.23)."""
-
-_CRASHED = {
-    "scheduler": "Scheduler hit an exception: Traceback (most recent call last):",
-    "detokenizer": "DetokenizerManager hit an exception: Traceback (most recent call last):",
-}
+_CRASHED = "{} hit an exception: Traceback (most recent call last):"
 STARTS = frozenset({Event.SERVER_ARGS, Event.SERVER_STARTED})
 """After these the names of a record's fields are told anew."""
 
@@ -358,8 +351,8 @@ class RecordReader:
             fact, tail = self._tail
             tail.append(line.text)
             fact.length = line.offset + line.length - fact.offset
-        elif self._tail is None and (frame := _OUTERMOST.match(line.text)) and not self._theirs:
-            self._record([line], self.prefix.bare(_CRASHED[frame[1]]), False, False)
+        elif self._tail is None and (frame := facts.OUTERMOST.match(line.text)) and not self._theirs:
+            self._record([line], self.prefix.bare(_CRASHED.format(facts.FAILED[frame[1]])), False, False)
             self._continuation(line)
         elif line.text:
             self._orphan(line.text)

@@ -100,3 +100,32 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_who_died_and_who_did_not(name: str, tmp_path: Path) -> None:
     hold(CASES[name], tmp_path)
+
+
+TRACEBACK = (
+    'Traceback (most recent call last):\n  File "/sglang/srt/managers/scheduler.py", line 1196, in '
+    "run_scheduler_process\n    scheduler.event_loop_normal()\nRuntimeError: CUDA error"
+)
+LAST_WORDS: dict[str, tuple[Story, str]] = {
+    "the overlap worker's": (
+        said(14, "TpModelWorkerClient hit an exception: Traceback (most recent call last):\nRuntimeError: x", " TP0"),
+        "scheduler-crash",
+    ),
+    "those of 0.3.6": (said(14, TRACEBACK, " TP0"), "scheduler-crash"),
+    "a warm-up's": (
+        said(14, "Initialization failed. warmup error: Traceback (most recent call last):\nAssertionError: res=502"),
+        "process-killed",
+    ),
+    "the shell's": ([(14, "./run.sh: line 22: 777 Killed      python -m sglang.launch_server")], "process-killed"),
+    "a watchdog's": (
+        said(14, "self.cur_batch.batch_size()=1\nself.cur_batch.reqs=[Req(rid=a, input_ids=[1])]", " TP0"),
+        "watchdog-timeout",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAST_WORDS)
+def test_the_last_words_of_a_server_are_heard(name: str, tmp_path: Path) -> None:
+    words, cause = LAST_WORDS[name]
+    story = started(0, 10) + used("a", 10, 10)[:1] + prefill(10, 0) + decode([12], 1) + words
+    hold(Case(story, "a", says=cause, never=["finished"], version=None), tmp_path)
