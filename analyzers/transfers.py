@@ -303,7 +303,10 @@ def _join(scene: Scene, said: Fact, finding: Finding) -> None:
             cause = "pd-bootstrap-failed" if fact.detail.get("place") == "bootstrap" else "pd-transfer-failed"
             what = f"the other side failed in room {said.room}: {text.splitlines()[0][:120] if text else 'no reason'}"
             finding.chain.append(Cause(cause, what, [fact], rid=fact.rid))
-            if finding.cause == "not-established":
+            if finding.cause == "not-established" and _earlier(fact, said, skew(scene, other).seconds - _TICK):
+                finding.cause, finding.confidence = cause, "likely"
+                finding.summary = f"It was aborted after {what.rstrip('.')}."
+            elif finding.cause == "not-established":
                 finding.candidates.insert(0, (cause, "the order of both sides' lines"))
             return
 

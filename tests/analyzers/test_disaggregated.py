@@ -202,3 +202,22 @@ def test_ranks_that_say_otherwise_at_once_prove_nothing(tmp_path: Path) -> None:
         verdict = verdicts({"decode": server("decode") + came() + lines}, tmp_path)[0]
         assert verdict.confidence != "proven"
         assert {"waiting-timeout", "explicit-abort"} <= {verdict.cause, *(each.cause for each in verdict.candidates)}
+
+
+def test_a_failure_that_names_the_room_alone_is_the_requests_of_that_room(tmp_path: Path) -> None:
+    line = (
+        "Unexpected transfer worker error for room 77\nTraceback (most recent call last):\nRuntimeError: no such buffer"
+    )
+    verdict = verdicts({"prefill": server("prefill") + came() + said(12, line)}, tmp_path)[0]
+    assert verdict.cause == "pd-transfer-failed"
+
+
+@pytest.mark.parametrize(("second", "cause"), [(12, "pd-transfer-failed"), (40, "not-established")])
+def test_an_abort_after_the_other_side_had_failed_only_follows_from_it(second: int, cause: str, tmp_path: Path) -> None:
+    logs = {
+        "prefill": server("prefill") + said(second, NOT_SENT.replace("'r-1' ", "'of-prefill' ")),
+        "decode": server("decode") + came() + said(40, f"{RECEIVING}Aborted by AbortReq."),
+    }
+    for verdict in verdicts(logs, tmp_path):
+        assert verdict.cause == cause
+        assert {"explicit-abort", "pd-transfer-failed"} <= {verdict.cause, *(c.cause for c in verdict.candidates)}
