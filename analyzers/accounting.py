@@ -26,7 +26,11 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
     """The first batch line that has no room for it: what ran and waited then is accounted for by other requests.
 
     The line that follows its arrival may be the batch that took it in, so the one after that is the first that counts.
+    Where its own time stats were written, it left just then (`observability/req_time_stats.py`, 0.4.7 on).
     """
+    stats = attempt.of(Event.REQUEST_STATS)
+    if stats and attempt.received is not None:
+        return stats[0]
     if attempt.received is None or _several_schedulers(scene) or apart(attempt) or held(scene, attempt):
         return None
     if _transfers(scene, attempt) and scene.release.may_be("0.3.6", "0.5.2"):

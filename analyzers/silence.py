@@ -218,8 +218,13 @@ def _first_lines(scene: Scene) -> dict[str, float]:
 def _proof(gone: Fact | None) -> str:
     if gone is None:
         return "the drain no longer lists it"
-    dump = gone.event is Event.SERVER_DUMPED
-    return "the crash dump does not list it" if dump else "a later batch line has no room for it"
+    return _PROOFS.get(gone.event, "a later batch line has no room for it")
+
+
+_PROOFS = {
+    Event.SERVER_DUMPED: "the crash dump does not list it",
+    Event.REQUEST_STATS: "its time stats are written when it does",
+}
 
 
 _DECIDES = {"client-disconnect": "the client's or proxy's log; OpenAI routes write no line when a client leaves"}

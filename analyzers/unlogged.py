@@ -29,6 +29,8 @@ def _causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> Iterator[str]:
         if before >= 0 and scene.batches[before][0] > start:
             start, line = scene.batches[before]
             began = line.at - (line.at_error or 0.0) if line.at is not None else began
+    if gone is not None and gone.event is Event.REQUEST_STATS:
+        start, began = end, ended
     if began is None or ended is None:
         return
     yield from _by_session(scene, attempt, start, end)
