@@ -140,9 +140,10 @@ def apart(attempt: Attempt) -> bool:
 
 @per_scene
 def _apart(scene: Scene) -> tuple[list[int], list[int]]:
-    """The places from which on attempts that finish may have stood apart, and until which; each in order.
+    """The places from which on attempts that finish may not have been in the engine, and until which; each in order.
 
-    The first batch that takes somebody in after one came may have taken in that one.
+    Before they were in it the first batch that takes somebody in after they came may be theirs; after it their time
+    stats are written, and their `Finish` when the API server comes to it.
     """
     found = [a for a in scene.attempts if a.received is not None and a.finish_order is not None and apart(a)]
     taken = taking(scene)
@@ -150,7 +151,15 @@ def _apart(scene: Scene) -> tuple[list[int], list[int]]:
     for attempt in found:
         at = bisect.bisect_right(taken, attempt.order)
         until.append(min(taken[at] if at < len(taken) else scene.life.size, attempt.finish_order or 0))
-    return sorted(a.order for a in found), sorted(until)
+    began = [a.order for a in found]
+    for attempt in scene.attempts if scene.life.of(Event.REQUEST_STATS) else ():
+        stats = attempt.of(Event.REQUEST_STATS)
+        if stats and attempt.received is not None and attempt.finish_order is not None:
+            left = scene.places[id(stats[0])]
+            if attempt.order < left < attempt.finish_order:
+                began.append(left)
+                until.append(attempt.finish_order)
+    return sorted(began), sorted(until)
 
 
 @per_scene

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cases import LENGTH, WAITED, Case, answered, changed, decode, hold, prefill, said, stream
 from lines import STOP, TIMEOUT, Story, used
+
+from sglang_lifecycle.analyzers.accounting import gone_by
+from sglang_lifecycle.parsers.evidence import Event
 
 LEFT = frozenset({"client-disconnect"})
 RAISED = "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: CUDA error"
@@ -174,3 +178,23 @@ def test_a_finish_that_is_cut_says_of_nobody_that_it_went_well(name: str, tmp_pa
 
 def test_a_finish_that_is_cut_after_its_reason_says_it(tmp_path: Path) -> None:
     hold(Case(cut(stream("a", 0, 30, STOP), ", 'e2e"), "a", status="interrupted", says="finished"), tmp_path)
+
+
+def test_nobody_has_left_before_its_own_time_stats(scenario: Any) -> None:
+    for scene in scenario.incident.scenes:
+        for attempt in scene.attempts:
+            stats = attempt.of(Event.REQUEST_STATS)
+            gone = gone_by(scene, attempt) if stats and attempt.finish is None else None
+            assert gone is None or scene.places[id(gone)] >= scene.places[id(stats[0])]
+
+
+def test_a_finish_that_is_late_holds_no_place_in_the_batch(tmp_path: Path) -> None:
+    """Two run; the one whose stats are written has left, though its Finish comes later."""
+    slow = used("slow", 5, 20)
+    story = (
+        slow[:1] + stream("a", 6) + prefill(7, 0, new=2)
+        + said(10, "Req Time Stats(rid=slow, input len=2, output len=8, type=unified): queue_duration=1.00ms, "
+                   "forward_duration=4000.00ms, start_time=1.0")
+        + decode([12, 14], 1) + slow[1:]
+    )  # fmt: skip
+    hold(Case(story, "a", never=["client-disconnect"], version=None, says="in-flight"), tmp_path)
