@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from sglang_lifecycle.parsers import jsonforms, lineforms, requestlog
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
-from sglang_lifecycle.parsers.forms import Form, Row, Rows, Stamp
+from sglang_lifecycle.parsers.forms import KEY, Form, Row, Rows, Stamp
 from sglang_lifecycle.parsers.lines import CAP, Forward, Line
 from sglang_lifecycle.parsers.patterns import Pattern
 from sglang_lifecycle.parsers.prefix import Prefix
@@ -230,7 +230,7 @@ class BlockReader(RecordReader):
         bodies: Sequence[bytes], starts: Sequence[int], stamps: Sequence[Stamp | None]
     ) -> dict[bytes, list[int]]:
         """The places of lines that begin alike."""
-        keys = [body[start : start + lineforms.KEY] for body, start in zip(bodies, starts, strict=True)]
+        keys = [body[start : start + KEY] for body, start in zip(bodies, starts, strict=True)]
         groups: dict[bytes, list[int]] = {}
         for place, stamp in enumerate(stamps):
             if stamp is not None:

@@ -18,6 +18,9 @@ from sglang_lifecycle.parsers.evidence import Event, Fact
 Stamp = tuple[str | None, float | None, float | None, str | None]
 """A fact's `rank`, `at`, `at_error` and `at_from`."""
 
+KEY = 8
+"""How many bytes of a message tell what form it may have."""
+
 AGAIN = ("again", "last_line", "last_offset")
 """Keys of the detail of a line that was said again: how often, and where the last one stands."""
 

@@ -12,12 +12,10 @@ from typing import Any
 
 from sglang_lifecycle.parsers import facts
 from sglang_lifecycle.parsers.evidence import Event, Fact
-from sglang_lifecycle.parsers.forms import Columns, Form, Row
+from sglang_lifecycle.parsers.forms import KEY, Columns, Form, Row
 from sglang_lifecycle.parsers.patterns import Pattern, table
 from sglang_lifecycle.parsers.prefix import LEVEL
 
-KEY = 8
-"""How many bytes of a message tell what it may be."""
 _IDS = {
     b"INFO:   ": "http.access",
     b"Prefill ": "batch.prefill",

@@ -26,6 +26,7 @@ from sglang_lifecycle.parsers.outside import Outside
 from sglang_lifecycle.parsers.patterns import table
 from sglang_lifecycle.parsers.prefix import Prefix
 from sglang_lifecycle.parsers.records import STARTS
+from sglang_lifecycle.parsers.strangers import HALF, LINES, SHORTEST
 
 SIZE = 32 << 20
 """Bytes of a range."""
@@ -33,7 +34,6 @@ SIZE = 32 << 20
 _FIRST = 4 << 20  # bytes of the first range: something can be told of a log soon
 _REACH = 32 << 20  # bytes after a cut in which such a record has to begin
 _AHEAD = 3 * (cpu_count() or 1)  # ranges that workers may have read before they are taken
-_KNOWN = 20_000  # lines of strangers that one reader remembers
 
 
 @dataclass(slots=True)
@@ -262,7 +262,7 @@ class Joined:
         self._open |= part.open
         self._texts.extend(part.texts)
         self._raw |= part.raw
-        return len(self.strangers) < _KNOWN
+        return len(self.strangers) < LINES
 
     def _holds(self, part: Range) -> bool:
         first_lines = {text.split("\n")[0].rstrip("\r") for text in self._texts}
@@ -301,7 +301,7 @@ def printed(place: Place, texts: Sequence[str], gaps: Sequence[tuple[str, str]])
     lines: dict[bytes, list[bytes]] = {}
     for text in texts:
         line = text.encode("utf-8", "replace")
-        lines.setdefault(line[:_LEAST], []).append(line)
+        lines.setdefault(line[:SHORTEST], []).append(line)
     words = [(before.encode("utf-8", "replace"), after.encode("utf-8", "replace")) for before, after in gaps]
     at, window = place.start, b""
     with place.path.open("rb", buffering=1 << 20) as file:
@@ -313,16 +313,13 @@ def printed(place: Place, texts: Sequence[str], gaps: Sequence[tuple[str, str]])
             raw = raw.rstrip(b"\r\n") + b"\n"
             if not raw.isascii():  # what is no text is told by the same marks as where it was quoted
                 raw = raw.decode("utf-8", "replace").encode()
-            if raw[:_LEAST] in lines and raw.startswith(tuple(lines[raw[:_LEAST]])):
+            if raw[:SHORTEST] in lines and raw.startswith(tuple(lines[raw[:SHORTEST]])):
                 return True
             if words:
-                window = (window + raw)[-len(raw) - 4096 :]
+                window = (window + raw)[-len(raw) - 4 * HALF :]
                 if any(before in window and after not in window for before, after in words):
                     return True
     return False
-
-
-_LEAST = 8  # no line of a stranger that matters is shorter
 
 
 def read(

@@ -247,18 +247,13 @@ def _per_rid(record: RequestRecord, fact: Fact) -> list[Fact]:
     params = record.obj.get("session_params")
     facts = []
     for index, rid in enumerate(rids):
-        one = fact if len(rids) == 1 else _copy(fact)
+        one = fact if len(rids) == 1 else fact.copy()
         one.rid = _text(rid)
         _session(params[index] if isinstance(params, list) and index < len(params) else params, record, one)
         if len(rids) > 1:
             one.detail["batch"] = [r for r in rids if isinstance(r, str)]
         facts.append(one)
     return facts
-
-
-def _copy(fact: Fact) -> Fact:
-    values = {name: getattr(fact, name) for name in Fact.__slots__}
-    return Fact(**{**values, "detail": dict(fact.detail)})
 
 
 def _session(params: Any, record: RequestRecord, fact: Fact) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from sglang_lifecycle.parsers import literals
+from sglang_lifecycle.parsers.forms import KEY
 from sglang_lifecycle.parsers.layouts import Template, Templates, encodable
 
 TEXT_HEADS = {
@@ -118,7 +119,7 @@ Known = tuple[Template, list[bytes]]
 
 def find(line: bytes, start: int) -> Known | None:
     """The template of a text record that begins at `start`, where earlier ones left it behind, and what it finds."""
-    head = _BY_KEY.get(line[start : start + _KEY])
+    head = _BY_KEY.get(line[start : start + KEY])
     if head is None or not line.startswith(head[0], start):
         return None
     return _templates.find(line, start, head[1])
@@ -136,8 +137,7 @@ def every(
         yield from _templates.every(lines, starts, head)
 
 
-_KEY = 8
-_BY_KEY = {head[:_KEY].encode(): (head.encode(), head) for head in TEXT_HEADS}
+_BY_KEY = {head[:KEY].encode(): (head.encode(), head) for head in TEXT_HEADS}
 
 
 def read(message: str) -> RequestRecord | None:

@@ -18,13 +18,19 @@ from sglang_lifecycle.parsers.evidence import Fact
 from sglang_lifecycle.parsers.forms import Row
 from sglang_lifecycle.parsers.lines import Line
 
-_SHORTEST = 8  # characters: nothing shorter can imitate a record
+SHORTEST = 8
+"""Characters: no shorter line can imitate a record."""
+
 _GAP = " ... "
-_HALF = 1_024  # characters on each side of a gap: `dataclass_to_string_truncated` with a `max_length` of 2048
+HALF = 1_024
+"""Characters on each side of a gap: `dataclass_to_string_truncated` with a `max_length` of 2048."""
+
 _GAPS = 8  # texts with a gap that are remembered, the newest
 _HIDDEN = 2_000  # lines that a gap may hide at most
-_LINES = 20_000  # lines of strangers that are remembered, the newest
 _FIRSTS = 64  # first lines of texts that are remembered, the newest
+
+LINES = 20_000
+"""Lines of strangers that are remembered, the newest."""
 
 RECENT = 4_096
 """Facts whose lines are remembered, for texts that are quoted only after they were printed."""
@@ -66,7 +72,7 @@ class Strangers:
         marks = self._marks
         if marks:
             for index in range(start, end):
-                if bodies[index][:_SHORTEST] in marks and self._has(bodies[index].decode("utf-8", "replace")):
+                if bodies[index][:SHORTEST] in marks and self._has(bodies[index].decode("utf-8", "replace")):
                     return index
         return end
 
@@ -82,7 +88,7 @@ class Strangers:
     def _has(self, line: str) -> bool:
         if not self._lines:
             return False
-        return line in self._lines or any(line.startswith(text) for text in self._beginnings.get(line[:_SHORTEST], ()))
+        return line in self._lines or any(line.startswith(text) for text in self._beginnings.get(line[:SHORTEST], ()))
 
     def begun(self, line: str) -> bool:
         """Whether a line ends as one of their texts begins that goes on: how its record ends is still to come."""
@@ -100,7 +106,7 @@ class Strangers:
         """
         news = False
         for text in texts:
-            if text and len(text) > 2 * _HALF:
+            if text and len(text) > 2 * HALF:
                 self._gap(text)
             if text and "\n" in text:
                 news = self._take(text) or news
@@ -112,19 +118,19 @@ class Strangers:
     def _take(self, text: str) -> bool:
         """Take in one text; its first line follows SGLang's own words."""
         first, *pieces = [piece.removesuffix("\r") for piece in text.split("\n")]
-        pieces = [piece for piece in pieces if len(piece) >= _SHORTEST]
-        if pieces and len(first) >= _SHORTEST:
+        pieces = [piece for piece in pieces if len(piece) >= SHORTEST]
+        if pieces and len(first) >= SHORTEST:
             self._firsts[first] = None
             if len(self._firsts) > _FIRSTS:
                 self._firsts.popitem(last=False)
         fresh = [piece for piece in pieces if piece not in self._lines]
         for piece in fresh:
             self._lines[piece] = None
-            self._marks.add(piece[:_SHORTEST].encode("utf-8", "replace"))
-            if len(self._lines) > _LINES:
+            self._marks.add(piece[:SHORTEST].encode("utf-8", "replace"))
+            if len(self._lines) > LINES:
                 self._lines.popitem(last=False)
         if pieces:
-            known = self._beginnings.setdefault(pieces[-1][:_SHORTEST], [])
+            known = self._beginnings.setdefault(pieces[-1][:SHORTEST], [])
             if pieces[-1] not in known:
                 known.append(pieces[-1])
                 del known[:-64]
@@ -132,8 +138,8 @@ class Strangers:
 
     def _gap(self, text: str) -> None:
         """Take in the words around the gap of a text that the request log has shortened."""
-        if text[_HALF:-_HALF] == _GAP:
-            self._gaps[text[:_HALF], text[-_HALF:]] = None
+        if text[HALF:-HALF] == _GAP:
+            self._gaps[text[:HALF], text[-HALF:]] = None
             if len(self._gaps) > _GAPS:
                 self._gaps.popitem(last=False)
 
@@ -141,7 +147,7 @@ class Strangers:
         """Whether the line has words that a gap hides."""
         if not self._gaps:
             return False
-        self._window = f"{self._window}\n{line}"[-4 * _HALF - len(line) :]
+        self._window = f"{self._window}\n{line}"[-4 * HALF - len(line) :]
         if self._after is not None:
             self._hidden += 1
             if self._after in self._window or self._hidden > _HIDDEN:
@@ -150,7 +156,7 @@ class Strangers:
         for before, after in self._gaps:
             at = self._window.find(before)
             if at >= 0:
-                self._window = self._window[at + _HALF :]
+                self._window = self._window[at + HALF :]
                 if after not in self._window:
                     self._after, self._hidden = after, 0
                     return True
