@@ -35,10 +35,41 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
         return None
     if _transfers(scene, attempt) and scene.release.may_be("0.3.6", "0.5.2"):
         return None  # its lines do not count who waits for a transfer
-    index = bisect.bisect_right(scene.batch_orders, attempt.order) + 1  # so there always is a line before it
+    listed, missing = last_listed(scene, attempt)
+    if missing is not None and not _transfers(scene, attempt):  # who is retracted there is in neither list
+        return missing
+    start = attempt.order if listed is None else scene.places[id(listed)]
+    index = bisect.bisect_right(scene.batch_orders, start) + 1  # so there always is a line before it
     if index >= len(scene.batch_orders):
         return None
     return _first_accounted(scene, index)
+
+
+def last_listed(scene: Scene, attempt: Attempt) -> tuple[Fact | None, Fact | None]:
+    """The last status of a scheduler that lists an attempt as running or waiting, and the next, which does not.
+
+    `SGLANG_LOG_SCHEDULER_STATUS_TARGET` (0.5.8 on, `utils/scheduler_status_logger.py:maybe_dump`). A rid that was used
+    more than once may be another's there.
+    """
+    lists = _lists(scene).get(attempt.rid, ()) if len(scene.by_rid.get(attempt.rid, ())) == 1 else ()
+    if not lists:
+        return None, None
+    series, place = lists[-1]
+    return series[place], series[place + 1] if place + 1 < len(series) else None
+
+
+@per_scene
+def _lists(scene: Scene) -> dict[str, list[tuple[list[Fact], int]]]:
+    """The statuses that list a rid: those of its scheduler in order, and the place of one among them."""
+    series: dict[tuple[object, ...], list[Fact]] = {}
+    found: dict[str, list[tuple[list[Fact], int]]] = {}
+    for fact in scene.life.of(Event.SCHEDULER_STATUS):
+        own = series.setdefault((fact.process, fact.rank, fact.detail.get("scheduler_rank")), [])
+        own.append(fact)
+        for name in ("running_rids", "queued_rids"):
+            for rid in fact.detail.get(name, ()):
+                found.setdefault(rid, []).append((own, len(own) - 1))
+    return found
 
 
 def _first_accounted(scene: Scene, index: int) -> Fact | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 
 from sglang_lifecycle.analyzers import deaths, outcomes, samples
-from sglang_lifecycle.analyzers.accounting import gone_by, seen
+from sglang_lifecycle.analyzers.accounting import gone_by, last_listed, seen
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.lives import last
@@ -161,8 +161,8 @@ def _stayed(attempt: Attempt, gone: Fact) -> float | None:
     return gone.at - start if start is not None and gone.at is not None else None
 
 
-def stage(_: Scene, attempt: Attempt) -> str | None:
-    """Where it stood, if a line tells: debug lines, time stats, or outputs that came later."""
+def stage(scene: Scene, attempt: Attempt) -> str | None:
+    """Where it stood, if a line tells: debug lines, time stats, outputs that came later, the scheduler's lists."""
     executed = attempt.of(Event.ABORT_EXECUTED)
     if executed:
         return str(executed[0].detail["place"])
@@ -172,7 +172,8 @@ def stage(_: Scene, attempt: Attempt) -> str | None:
         return "running"
     if attempt.of(Event.ABORT_UNKNOWN_RID):
         return "waiting"
-    return None
+    listed, _ = last_listed(scene, attempt)
+    return None if listed is None else "running" if attempt.rid in listed.detail["running_rids"] else "waiting"
 
 
 def _note_zombie(attempt: Attempt, finding: Finding) -> None:

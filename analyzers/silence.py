@@ -224,6 +224,7 @@ def _proof(gone: Fact | None) -> str:
 _PROOFS = {
     Event.SERVER_DUMPED: "the crash dump does not list it",
     Event.REQUEST_STATS: "its time stats are written when it does",
+    Event.SCHEDULER_STATUS: "the scheduler's next list of what runs and waits does not have it",
 }
 
 

@@ -37,7 +37,7 @@ _GOES = frozenset({
     Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED, Event.REQUEST_STATS,
     Event.REQUEST_ERROR, Event.REQUEST_REJECTED, Event.REQUEST_BACKLOG, Event.CLIENT_DISCONNECTED,
     Event.OUTPUT_UNDELIVERABLE, Event.ABORT_UNKNOWN_RID, Event.ABORT_EXECUTED, Event.METRICS_EXPORTED,
-    Event.HTTP_ACCESS, Event.BATCH_PREFILL, Event.BATCH_DECODE, Event.SCHEDULER_STATUS,
+    Event.HTTP_ACCESS, Event.BATCH_PREFILL, Event.BATCH_DECODE,
 })  # fmt: skip
 """What is about one request, or about load; facts of any other kind stay."""
 

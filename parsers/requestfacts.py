@@ -286,6 +286,8 @@ def from_json(data: dict[str, Any], fact: Fact, zone: tzinfo) -> Fact | None:
     if data.get("event") == "scheduler.status":
         fact.event, fact.pattern = Event.SCHEDULER_STATUS, "scheduler.status"
         _own_time(str(data.get("timestamp")), fact, zone)
+        if isinstance(data.get("rank"), int):
+            fact.detail["scheduler_rank"] = data["rank"]
         for name in ("running_rids", "queued_rids"):
             if isinstance(data.get(name), list):
                 fact.detail[name] = [r for r in data[name] if isinstance(r, str)]

@@ -75,6 +75,7 @@ DETAIL: dict[str, Any] = {
     "rids": _TEXTS,
     "running_rids": _TEXTS,
     "seconds": _FLOAT,
+    "scheduler_rank": _INT,
     "session": _BOOL,
     "soft": _BOOL,
     "stop_nan": _BOOL,

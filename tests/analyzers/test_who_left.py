@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +199,27 @@ def test_a_finish_that_is_late_holds_no_place_in_the_batch(tmp_path: Path) -> No
         + decode([12, 14], 1) + slow[1:]
     )  # fmt: skip
     hold(Case(story, "a", never=["client-disconnect"], version=None, says="in-flight"), tmp_path)
+
+
+def status(second: int, running: list[str], queued: list[str]) -> Story:
+    """What `SGLANG_LOG_SCHEDULER_STATUS_TARGET` writes once a minute."""
+    stamp = f"2026-11-29T10:{second // 60:02}:{second % 60:02}.000001"
+    data = {"timestamp": stamp, "event": "scheduler.status", "rank": 0, "running_rids": running, "queued_rids": queued}
+    return [(second, json.dumps(data))]
+
+
+@pytest.mark.parametrize(
+    ("later", "says", "never"),
+    [
+        (status(130, ["b"], []), "client-disconnect", ["in-flight"]),
+        (status(130, ["b", "a"], []), "in-flight", ["client-disconnect"]),
+        (decode([130], 1), "in-flight", ["client-disconnect"]),  # counted before a list that has it
+    ],
+)
+def test_who_is_no_longer_listed_has_left(later: Story, says: str, never: list[str], tmp_path: Path) -> None:
+    """Batch lines tell nothing here: others come and go without an end."""
+    story = (
+        stream("a", 5) + prefill(6, 0) + stream("b", 7, 190) + prefill(8, 1) + decode([20, 40], 1)
+        + status(70, ["a", "b"], []) + later + stream("b", 7, 190)[1:]
+    )  # fmt: skip
+    hold(Case(story, "a", never=never, version=None, says=says), tmp_path)
