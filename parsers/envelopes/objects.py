@@ -43,6 +43,7 @@ class Objects:
 
     name = "json"
     certain = True
+    by_line = True
 
     def share(self, sample: Sequence[str]) -> float:
         """The part of the lines that are such objects."""

@@ -1,4 +1,4 @@
-"""Lines as terminals, editors and copies leave them: coloured, escaped, without their first bracket."""
+"""Lines as terminals, editors and copies leave them: coloured, escaped, indented, without their first bracket."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from html import unescape
 import orjson
 
 from sglang_lifecycle.parsers.lines import Line
+from sglang_lifecycle.parsers.requestlog import REQUEST_HEADS
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _CUT_HEAD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{3})?(?: (?:DP|PP|ATTN_CP|MOE_DP|TP|EP|CP)-?\d+)*\] ")
@@ -21,6 +22,7 @@ class Colour:
 
     name = "colour"
     certain = True
+    by_line = False
 
     def share(self, sample: Sequence[str]) -> float:
         """All, if some lines begin with an escape sequence: whatever else wraps them can't be seen before."""
@@ -40,6 +42,7 @@ class Brackets:
 
     name = "lost bracket"
     certain = True
+    by_line = True
 
     def share(self, sample: Sequence[str]) -> float:
         """The part of the lines that lost it; one is enough."""
@@ -51,11 +54,39 @@ class Brackets:
             yield line.inner("[" + line.text) if _CUT_HEAD.match(line.text) else line
 
 
+class Indent:
+    """Records that are indented, as Markdown's code and YAML's texts are; tracebacks keep what they have beyond."""
+
+    name = "indent"
+    certain = True
+    by_line = True
+
+    def share(self, sample: Sequence[str]) -> float:
+        """The part of the lines that are indented; 0 where no record is, or any is not."""
+        if any(_RECORD.match(text) for text in sample) or not any(map(_INDENTED.match, sample)):
+            return 0.0
+        return sum(text[0] in " \t" for text in sample) / len(sample)
+
+    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines without what the newest record is indented by."""
+        indent = ""
+        for line in lines:
+            text = line.text
+            if found := _INDENTED.match(text):
+                indent = found[1]
+            yield line.inner(text.removeprefix(indent)) if indent and text.startswith(indent) else line
+
+
+_RECORD = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] |" + "|".join(map(re.escape, REQUEST_HEADS)))
+_INDENTED = re.compile(rf"([ \t]+)(?:{_RECORD.pattern})")
+
+
 class Escaped:
     r"""Text copied out of a JSON document: `\"` for quotes, `\n` for newlines, perhaps in quotes as a whole."""
 
     name = "escaped"
     certain = True
+    by_line = False
 
     def share(self, sample: Sequence[str]) -> float:
         r"""All, if every quote is an escaped one.
@@ -88,6 +119,7 @@ class Html:
 
     name = "HTML"
     certain = True
+    by_line = False
 
     def share(self, sample: Sequence[str]) -> float:
         """All, if records quote by entities and by nothing else."""
@@ -108,4 +140,4 @@ def _unquoted(text: str) -> str:
     return whole[1:-1] if len(whole) > 1 and whole[0] == whole[-1] == '"' and whole[-2] != "\\" else text
 
 
-ENVELOPES = (Colour(), Escaped(), Html(), Brackets())
+ENVELOPES = (Colour(), Escaped(), Html(), Brackets(), Indent())
