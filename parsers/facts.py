@@ -34,7 +34,9 @@ _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
 _GROUP_ART = re.compile(r"^[ ]*[|+][-| +]*(?=\S)|^  [|] ")  # how Python draws exception groups
 _MISSING_KEY = re.compile(r"KeyError: (.+)")
 _HTTP_EXCEPTION = re.compile(r"[\w.]*HTTPException: (?:\d{3}: )?(.*)", re.DOTALL)
-_REQ_IN_DUMP = re.compile(r"\bReq\(rid=([^\s,()]+)")
+_REQ_IN_DUMP = re.compile(
+    r"\bReq\(rid=([^\s,()]+(?=,)|[0-9a-f]{32}(?=\.\.|…))"
+)  # else it may be the beginning of a rid
 
 
 def from_pattern(pattern: Pattern, match: re.Match[str] | Sequence[str | None], fact: Fact) -> Fact:

@@ -244,6 +244,12 @@ def test_records_in_dynamos_form(tmp_path: Path) -> None:
     ]
 
 
+def test_one_record_without_its_bracket_is_read(tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text("2026-10-30 01:05:00 TP0] The server is fired up and ready to roll!\n")
+    (fact,) = read([str(tmp_path / "server.log")]).facts
+    assert (fact.rank, fact.at_from) == ("TP0", "own")
+
+
 PLAIN = {
     "a log": "[2026-10-30 01:05:00 TP0] The server is fired up and ready to roll!\n",
     "a gateway": "2026-04-06 12:50:59  INFO smg::core: started\n2026-04-06T12:50:59.123Z  WARN smg: slow\n",
