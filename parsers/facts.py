@@ -214,6 +214,7 @@ def note_tail(fact: Fact, tail: list[str]) -> None:
         rids = list(dict.fromkeys(_REQ_IN_DUMP.findall(text)))
         if rids:
             fact.detail["rids"] = rids
+        if "Req(rid=" in text:
             fact.tainted = True  # the dump prints prompts and rids as they are
 
 

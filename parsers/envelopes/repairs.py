@@ -69,11 +69,13 @@ class Indent:
         return sum(text[0] in " \t" for text in sample) / len(sample)
 
     def open(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """The lines without what the newest record is indented by."""
-        indent = ""
+        """The lines without what the newest record is indented by, as long as all records are."""
+        indent: str | None = ""
         for line in lines:
             text = line.text
-            if found := _INDENTED.match(text):
+            if _RECORD.match(text):
+                indent = None
+            elif indent is not None and (found := _INDENTED.match(text)):
                 indent = found[1]
             yield line.inner(text.removeprefix(indent)) if indent and text.startswith(indent) else line
 

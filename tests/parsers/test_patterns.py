@@ -136,4 +136,4 @@ def test_a_rid_that_may_go_on_is_none(end: str, rids: list[str] | None, tmp_path
     """A dump that was cut, or out of which its reporter left something."""
     dump = "self.cur_batch.batch_size()=2, self.cur_batch.reqs=[Req(rid=d4424f3eb90345f0a863068978c0f17c"
     (fact,) = facts_of(f"{STAMP}{dump}{end}\n", tmp_path)
-    assert fact.detail.get("rids") == rids
+    assert (fact.detail.get("rids"), fact.tainted) == (rids, True)
