@@ -76,7 +76,7 @@ def recognise(
     """
     texts = [text for text in sample if text.strip()]
     layers = _around(texts, speaks)
-    within = [line.text for line in texts_within(texts, layers)]
+    within = [line.text for line in texts_within(texts, layers) if line.text.strip()]
     if begins is None or (layers and any(map(speaks, within))):
         return layers
     return layers + _amid(within, speaks, begins)
