@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
-from typing import IO, Protocol, cast
+from typing import IO, Any, Protocol, cast
 
 MAX_MEMBERS = 100_000
 """How many members of an archive are looked at."""
 
 ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
-_CHUNK = 1 << 20
+_CHUNK = 32 << 10  # bytes that are read at once: what was read together with damage is lost
+
+
+_DAMAGES = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
 
 
 @dataclass
 class Member:
-    """One member: its bytes in chunks, or the reason why it is refused."""
+    """One member: what opens it, or the reason why it is refused. `damage` says why its end is missing, once read."""
 
     name: str
-    chunks: Iterator[bytes] | None = None
+    open: Callable[[], Any] | None = None
     refused: str | None = None
+    damage: str | None = None
+
+    def chunks(self) -> Iterator[bytes]:
+        """Its bytes, up to where it is damaged or cut."""
+        if self.open is None:
+            return
+        try:
+            with self.open() as source:
+                while chunk := source.read1(_CHUNK):
+                    yield chunk
+        except _DAMAGES as error:
+            self.damage = str(error) or type(error).__name__
 
 
 class Readable(Protocol):
@@ -55,9 +72,7 @@ def tar_members(file: Readable) -> Iterator[Member]:
                 if why := _unsafe(info.name) or _tar_kind(info):
                     yield Member(info.name, refused=why)
                     continue
-                source = archive.extractfile(info)
-                if source is not None:
-                    yield Member(info.name, _chunks(source))
+                yield Member(info.name, partial(archive.extractfile, info))
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise Damaged(f"damaged: {error}") from None
 
@@ -84,19 +99,9 @@ def zip_members(file: IO[bytes]) -> Iterator[Member]:
                     why = "encrypted"
                 if why is None and (info.external_attr >> 28) == 0o12:
                     why = "a link"
-                yield Member(info.filename, refused=why) if why else Member(info.filename, _unzip(archive, info))
+                yield Member(info.filename, None if why else partial(archive.open, info), why)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise Damaged(f"damaged: {error}") from None
-
-
-def _unzip(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
-    with archive.open(info) as source:
-        yield from _chunks(source)
-
-
-def _chunks(source: IO[bytes]) -> Iterator[bytes]:
-    while chunk := source.read(_CHUNK):
-        yield chunk
 
 
 def _unsafe(name: str) -> str | None:

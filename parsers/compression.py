@@ -7,25 +7,47 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 from sglang_lifecycle.parsers.spool import Budget
 
-_CHUNK = 1 << 20
+_CHUNK = 32 << 10  # bytes that are unpacked at once: what was unpacked together with damage is lost
+_PACKED = 1 << 10  # bytes of zstd that are unpacked at once: they make 32 MiB at most
 
 
-def _zstd(file: IO[bytes]) -> IO[bytes]:
-    import zstandard  # needed for few inputs only
-
-    reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
-    return cast("IO[bytes]", reader)
+class _Reader(Protocol):
+    def read1(self, size: int, /) -> bytes:
+        """What can be unpacked at once: none at the end; an error only once all that lies before it was given."""
 
 
-_FORMATS: tuple[tuple[bytes, str, Callable[[Any], IO[bytes]]], ...] = (
-    (b"\x1f\x8b", "gzip", lambda file: cast("IO[bytes]", gzip.GzipFile(fileobj=file))),
-    (b"\x28\xb5\x2f\xfd", "zstd", _zstd),
-    (b"\xfd7zXZ\x00", "xz", lambda file: cast("IO[bytes]", lzma.LZMAFile(file))),  # noqa: SIM115
-    (b"BZh", "bzip2", lambda file: cast("IO[bytes]", bz2.BZ2File(file))),
+class _Zstd:
+    """The frames of a zstd file. The package's own reader takes a file that is cut for one that ends."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._packed = b""
+        self._frame: Any = None
+
+    def read1(self, _size: int, /) -> bytes:
+        """What the next bytes hold. Raises `EOFError` where the last frame has no end."""
+        import zstandard  # needed for few inputs only
+
+        while packed := self._packed or self._file.read(_PACKED):
+            frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
+            data = cast("bytes", frame.decompress(packed))
+            self._frame, self._packed = (None, frame.unused_data) if frame.eof else (frame, b"")
+            if data:
+                return data
+        if self._frame is not None:
+            raise EOFError("Compressed file ended before the end-of-frame marker was reached")
+        return b""
+
+
+_FORMATS: tuple[tuple[bytes, str, Callable[[Any], _Reader]], ...] = (
+    (b"\x1f\x8b", "gzip", lambda file: gzip.GzipFile(fileobj=file)),
+    (b"\x28\xb5\x2f\xfd", "zstd", _Zstd),
+    (b"\xfd7zXZ\x00", "xz", lambda file: lzma.LZMAFile(file)),  # noqa: SIM115
+    (b"BZh", "bzip2", lambda file: bz2.BZ2File(file)),
 )
 
 
@@ -35,7 +57,7 @@ def compressed(head: bytes) -> str | None:
 
 
 class Decompressed:
-    """Reads a compressed file; `damage` says why its end is missing, where it is.
+    """Reads a compressed file, up to where it is damaged or cut; `damage` says why its end is missing, where it is.
 
     Has `read` for those who want a file. Raises `Refused` where the budget is spent.
     """
@@ -48,23 +70,21 @@ class Decompressed:
 
     def peek(self, size: int) -> bytes:
         """The first bytes, which stay to be read."""
-        while len(self._peeked) < size and (chunk := self._next(size)):
+        while len(self._peeked) < size and (chunk := self._next()):
             self._peeked += chunk
         return self._peeked[:size]
 
-    def read(self, size: int = _CHUNK) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         """At most `size` bytes (a chunk, where it is negative); none at the end."""
-        if self._peeked:
-            size = len(self._peeked) if size < 0 else size
-            data, self._peeked = self._peeked[:size], self._peeked[size:]
-            return data
-        return self._next(size)
+        held = self._peeked or self._next()
+        data, self._peeked = (held, b"") if size < 0 else (held[:size], held[size:])
+        return data
 
-    def _next(self, size: int) -> bytes:
+    def _next(self) -> bytes:
         if self.damage is not None:
             return b""
         try:
-            data = self._reader.read(min(size, _CHUNK) if size >= 0 else _CHUNK)
+            data = self._reader.read1(_CHUNK)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             self.damage = str(error) or type(error).__name__
             return b""

@@ -34,7 +34,9 @@ _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
 _GROUP_ART = re.compile(r"^[ ]*[|+][-| +]*(?=\S)|^  [|] ")  # how Python draws exception groups
 _MISSING_KEY = re.compile(r"KeyError: (.+)")
 _HTTP_EXCEPTION = re.compile(r"[\w.]*HTTPException: (?:\d{3}: )?(.*)", re.DOTALL)
-_REQ_IN_DUMP = re.compile(r"\bReq\(rid=([^\s,()]+)")
+_REQ_IN_DUMP = re.compile(
+    r"\bReq\(rid=([^\s,()]+(?=,)|[0-9a-f]{32}(?=\.\.|…))"
+)  # else it may be the beginning of a rid
 
 
 def from_pattern(pattern: Pattern, match: re.Match[str] | Sequence[str | None], fact: Fact) -> Fact:
@@ -224,6 +226,7 @@ def note_tail(fact: Fact, tail: list[str]) -> None:
         rids = list(dict.fromkeys(_REQ_IN_DUMP.findall(text)))
         if rids:
             fact.detail["rids"] = rids
+        if "Req(rid=" in text:
             fact.tainted = True  # the dump prints prompts and rids as they are
 
 

@@ -1,8 +1,9 @@
 """The lines of SGLang's gateway (`smg`, before that `sglang_router_rs`): what became of a request in front of servers.
 
-Rust's `tracing` writes them, as text `time LEVEL span{fields}: target: file:line: message` or as JSON. The span
-`http_request` names the request: `request_id` is the client's x-request-id or one that the gateway made
-(`chatcmpl-…`, `cmpl-…`, `gnt-…`, `resp-…`). Each server gives the request an rid of its own.
+Rust's `tracing` writes them, as text `time LEVEL span{fields}: target: file:line: message` or as JSON; a span within
+another follows it behind a colon. The span `http_request` names the request: `request_id` is the client's x-request-id
+or one that the gateway made (`chatcmpl-…`, `cmpl-…`, `gnt-…`, `resp-…`). Each server gives the request an rid of its
+own.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from sglang_lifecycle.parsers.evidence import Event
 
 _STAMP = r"(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)"
 _FIELDS = r'(?:[^{}"]|"(?:[^"\\]|\\.)*+")*+'
+_INNER = rf"(?::http_request\{{method=\w+ uri={_FIELDS}\}})*"  # a path may imitate a span, but it holds no blank
 _PROGRAM = r"(?:smg|sglang_router_rs|sglang_router|sgl_model_gateway)"
 _LINE = re.compile(
-    rf"{_STAMP}\s+(?P<level>TRACE|DEBUG|INFO|WARN|ERROR) (?:(?P<span>\w+)\{{(?P<fields>{_FIELDS})\}}: )*"
+    rf"{_STAMP}\s+(?P<level>TRACE|DEBUG|INFO|WARN|ERROR) (?P<spans>(?:\w+\{{{_FIELDS}\}}{_INNER}: )*)"
     rf"(?P<target>{_PROGRAM}(?:::[\w:-]+)?): (?:(?:\S+\.rs:\d+): )?(?P<message>.*)",
     re.DOTALL,
 )
-_FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s}]+)')
+_FIELD = re.compile(r'(\w+)=((?:[^\s{}"]|"(?:[^"\\]|\\.)*+")++)')
 _TARGET = re.compile(rf"{_PROGRAM}\b")
 _URL = re.compile(r"https?://[\w.:\[\]-]+")
 
@@ -54,7 +56,7 @@ def read(line: str) -> Record | None:
         match = _LINE.match(line)
         if match is None:
             return None
-        fields = {name: _text(value) for name, value in _FIELD.findall(match["fields"] or "")}
+        fields = {name: _text(value) for name, value in _FIELD.findall(match["spans"])}
         return _record(match["stamp"], match["level"], fields, match["message"])
     if line[:2] == '{"' and '"target"' in line:
         return _json(line)

@@ -25,6 +25,7 @@ DEPTH = 4
 
 _SNIFF = 8192
 _CHUNK = 1 << 20
+_CUT = "damaged, the end is missing"
 _SUBSTITUTED = ("/dev/fd/", "/proc/self/fd/")  # what a shell puts for `<(kubectl logs …)`
 _CONTROLS = bytes({*range(1, 32), 127} - set(b"\t\n\r\f\b\x1b"))
 
@@ -139,7 +140,10 @@ def _decompressed(file: File, compression: str, depth: int) -> Iterator[File]:
         try:
             head = unpacked.peek(_SNIFF)
             if archives.is_tar(head):
-                yield from _members(file, archives.tar_members(unpacked), depth)
+                members = list(_members(file, archives.tar_members(unpacked), depth))
+                yield from members
+                if unpacked.damage and not any(each.problem and each.name == file.name for each in members):
+                    yield replace(file, named=False, problem=f"{_CUT}: {unpacked.damage}")
                 return
             packed = compressed(head) or head.startswith(archives.ZIP_MAGIC) or exhibits.kind(head)
             if not packed and _binary(head):
@@ -149,11 +153,17 @@ def _decompressed(file: File, compression: str, depth: int) -> Iterator[File]:
         except Refused as refused:
             yield replace(file, problem=f"refused: {refused}")
             return
-    note = f"damaged, the end is missing: {unpacked.damage}" if unpacked.damage else None
-    if not path.stat().st_size and note:
+    yield from _unpacked(file, path, unpacked.damage, depth)
+
+
+def _unpacked(file: File, path: Path, damage: str | None, depth: int) -> Iterator[File]:
+    """What was unpacked to a path, up to its damage if it has any."""
+    note = f"{_CUT}: {damage}" if damage else None
+    size = path.stat().st_size
+    if not size and note:
         yield replace(file, problem=note)
         return
-    yield from _look(replace(file, path=path, size=path.stat().st_size, note=note or file.note), depth + 1)
+    yield from _look(replace(file, path=path, size=size, note=note or file.note), depth + 1)
 
 
 def _members(file: File, members: Iterator[archives.Member], depth: int) -> Iterator[File]:
@@ -162,11 +172,11 @@ def _members(file: File, members: Iterator[archives.Member], depth: int) -> Iter
     try:
         for each in members:
             member = replace(file, name=f"{file.name}!{each.name.removeprefix('./')}", named=False, note=None)
-            if each.refused is not None or each.chunks is None:
+            if each.refused is not None:
                 yield replace(member, problem=f"refused: {each.refused}")
                 continue
-            path = spool(_counted(each.chunks, budget))
-            yield from _look(replace(member, path=path, size=path.stat().st_size), depth + 1)
+            path = spool(_counted(each.chunks(), budget))
+            yield from _unpacked(member, path, each.damage, depth)
     except Refused as refused:
         yield replace(file, problem=f"refused: {member.name}: {refused}")
     except (archives.Damaged, OSError, RuntimeError, EOFError) as error:

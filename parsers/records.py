@@ -25,6 +25,7 @@ _OPEN_LINES = 20  # lines or records after a text without an end that are tainte
 _UNESCAPED = tuple(
     f'{verb}: obj={kind}ReqInput(text="' for verb in ("Receive", "Finish") for kind in ("Generate", "Embedding")
 )
+_FENCE = "```"  # what Markdown has around a block
 _JSON_HEAD = requestlog.JSON_HEAD.encode()
 _JSON_HEADS = ('{"request_parameters"',)
 NO_PREFIX = Head(None, 0.0, None, "")
@@ -46,6 +47,7 @@ class RecordReader:
         self._echo = 0  # continuation lines of a multi-line text that is known already and now repeated
         self._texts: deque[str] = deque(maxlen=64)  # multi-line messages seen lately
         self._tainting = 0
+        self._fenced = False  # whether a fence has opened a block: the next one ends it, and what stands at its end
         self._raw_ended: dict[Pattern, int] = {}  # where in `facts` each pattern with raw user text last seemed to end
         self._seen_fields: set[tuple[str, ...]] = set()
         self._routine: dict[Template, recordforms.RecordForm | None] = {}  # of records with fields that were seen
@@ -347,6 +349,9 @@ class RecordReader:
         return rid in self._arrivals
 
     def _continuation(self, line: Line) -> None:
+        if line.text.startswith(_FENCE) and (self._fenced or self._tail is None) and not self._theirs:
+            self._fenced = not self._fenced
+            self._close_tail()
         if self._tail is not None and len(self._tail[1]) < _TAIL_LINES:
             fact, tail = self._tail
             tail.append(line.text)

@@ -348,7 +348,7 @@ class Log:
                 self._place(stream, found)
             if source.bytes == 0:
                 source.warnings.append(f"{source.path}: empty, skipped")
-            elif source.recognised == 0:
+            elif source.recognised == 0 and (stream is not None or len(readers) == 1):
                 source.warnings.append(f"{source.path}: no line of an SGLang log was recognised, skipped")
             source.warnings[:0], warnings = warnings, []
             yield source, found

@@ -78,12 +78,12 @@ def look(file: File) -> View:
         stream.seek(max(0, file.size - _END))
         end = [line.text for line in islice(Forward(stream), 1, None)]
     texts = [line.text for line in sample]
-    layers = envelopes.recognise(texts, _speaks) if texts else ()
+    layers = envelopes.recognise(texts, _speaks, _stamped)
     inner = envelopes.texts_within(texts, layers)
     width = wrapping.width(texts)
     if width is not None:
         joined = [line.text for line in wrapping.rejoin(sample, width)]
-        others = envelopes.recognise(joined, _speaks)
+        others = envelopes.recognise(joined, _speaks, _stamped)
         better = envelopes.texts_within(joined, others)
         if _records(better) > _records(inner):
             inner, layers = better, others
@@ -113,15 +113,17 @@ def _first(lines: Forward) -> Iterator[Line]:
 
 def _speaks(text: str) -> bool:
     """Whether a bare line is one of SGLang's."""
-    prefix = Prefix()
-    if prefix.split(text) is not None:
-        return True
-    return table().may_be_bare(text) and table().find(prefix.bare(text).message) is not None
+    return _stamped(text) or (table().may_be_bare(text) and table().find(Prefix().bare(text).message) is not None)
+
+
+def _stamped(text: str) -> bool:
+    """Whether a line begins as nothing but a record does."""
+    return Prefix().split(text) is not None
 
 
 def begins(text: str) -> bool:
     """Whether a record may begin with a line."""
-    return Prefix().split(text) is not None or table().may_be_bare(text)
+    return _stamped(text) or table().may_be_bare(text)
 
 
 def broken_off(text: str) -> bool:

@@ -28,6 +28,10 @@ class Envelope(Protocol):
     def certain(self) -> bool:
         """Whether the shape alone tells. If not, it is taken off only where SGLang's lines come to light."""
 
+    @property
+    def by_line(self) -> bool:
+        """Whether each line has it or not, whatever the others have: then it may stand amid an issue's prose."""
+
     def share(self, sample: Sequence[str]) -> float:
         """The part (0 to 1) of the lines of a file's beginning that have this shape; 0 where it should not be opened.
 
@@ -58,12 +62,28 @@ def tell(found: Sequence[Envelope]) -> None:
     _told = tuple(found)
 
 
-def recognise(sample: Sequence[str], speaks: Callable[[str], bool]) -> tuple[Envelope, ...]:
+def _known() -> tuple[Envelope, ...]:
+    return (*registered(), *_told)
+
+
+def recognise(
+    sample: Sequence[str], speaks: Callable[[str], bool], begins: Callable[[str], bool] | None = None
+) -> tuple[Envelope, ...]:
     """The layers around the lines of a file, outermost first; none where they are bare.
 
-    `sample` are its first lines, `speaks` tells whether a bare line is one of SGLang's.
+    `sample` are its first lines, `speaks` tells whether a bare line is one of SGLang's. Where there may be prose around
+    a log, `begins` tells whether a line begins as SGLang's records do and nothing else.
     """
     texts = [text for text in sample if text.strip()]
+    layers = _around(texts, speaks)
+    within = [line.text for line in texts_within(texts, layers) if line.text.strip()]
+    if begins is None or (layers and any(map(speaks, within))):
+        return layers
+    return layers + _amid(within, speaks, begins)
+
+
+def _around(texts: list[str], speaks: Callable[[str], bool]) -> tuple[Envelope, ...]:
+    """The layers that most lines have."""
     layers: list[Envelope] = []
     keep = 0
     while texts and len(layers) < DEPTH:
@@ -77,6 +97,24 @@ def recognise(sample: Sequence[str], speaks: Callable[[str], bool]) -> tuple[Env
     if keep < len(layers) and any(speaks(text) for text in texts):
         keep = len(layers)
     return tuple(layers[:keep])
+
+
+def _amid(texts: list[str], speaks: Callable[[str], bool], begins: Callable[[str], bool]) -> tuple[Envelope, ...]:
+    """The layers around those lines that speak, where others are prose.
+
+    None where any line begins a bare record: what is wrapped beside it may be the text of a stranger.
+    """
+    if any(map(begins, texts)):
+        return ()
+    most = sum(map(speaks, texts))
+    layers: tuple[Envelope, ...] = ()
+    for envelope in _known():
+        wrapped = [text for text in texts if envelope.share([text])] if envelope.by_line else []
+        found = _around(wrapped, speaks)
+        spoken = sum(speaks(line.text) for line in texts_within(wrapped, found))
+        if spoken > most:
+            most, layers = spoken, found
+    return layers
 
 
 def unwrap(lines: Iterable[Line], layers: Sequence[Envelope]) -> Iterator[Line]:
@@ -100,7 +138,7 @@ def _line(number: int, text: str) -> Line:
 def _best(texts: list[str], layers: Sequence[Envelope]) -> tuple[Envelope, list[str]] | None:
     """The envelope that has the most lines, among equals the one that takes off the most; with what is within."""
     found: list[tuple[tuple[float, int, float], Envelope, list[str]]] = []
-    for envelope in (*registered(), *_told):
+    for envelope in _known():
         share = envelope.share(texts) if envelope not in layers else 0.0
         if share > 0:
             inner = [line.text for line in texts_within(texts, [envelope]) if line.text.strip()]

@@ -44,6 +44,7 @@ class CRI:
 
     name = "cri"
     certain = True
+    by_line = True
 
     def share(self, sample: Sequence[str]) -> float:
         """The part of the lines that have the shape."""

@@ -36,6 +36,7 @@ _HOST = ("_HOSTNAME", "labels.instance", "labels.host", "host", "hostname")
 _UNIT = ("_SYSTEMD_UNIT", "SYSLOG_IDENTIFIER", "service", "labels.app")
 _BREAKS = ("line-max", "buffer")  # a journal's line that goes on; `nul` and `eof` end one
 _FOREIGN = frozenset({"target", "level"})  # a program's own structured record, such as the gateway's
+_ANSWER = "meta_info"  # of SGLang's own answers
 
 
 class Objects:
@@ -43,6 +44,7 @@ class Objects:
 
     name = "json"
     certain = True
+    by_line = True
 
     def share(self, sample: Sequence[str]) -> float:
         """The part of the lines that are such objects."""
@@ -100,7 +102,7 @@ def _read(text: str) -> tuple[str, dict[str, Any]] | None:
         data = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(data, dict) or data.keys() >= _FOREIGN:
+    if not isinstance(data, dict) or data.keys() >= _FOREIGN or _ANSWER in data:
         return None
     found = _first(data, _TEXT)
     if isinstance(found, list):  # the journal's way to write text that holds control characters

@@ -1,4 +1,4 @@
-"""Collectors that write something in front of each line: `kubectl logs`, compose, syslog, Kibana, Ray and others."""
+"""What stands in front of each line: of `kubectl logs`, compose, syslog, Kibana, Ray and others, or of a quotation."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _HOST = r"(?P<host>[\w.:-]+)"
 _IDENT = r"(?P<unit>[^\s\[\]:]+(?:@[^\s\[\]]+)?)(?:\[\d+\])?: ?"
 _NOT_OURS = r"(?!\s*(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\s)"  # the stamp of a program's own record
 _OURS = r"\[|Receive|Finish|\{|INFO"
+_LEVELS = r"(?:TRACE|DEBUG|INFO|WARN|ERROR)"
 _FILE = r"[^\s:\[\]{}\"']+\.(?:log|txt|out|err|jsonl?)(?:\.[\w-]+)?"
 _RANKS = r"(?! ?(?:(?:DP|PP|TP|EP|CP|ATTN_CP|MOE_DP)\d+ ?)*\])"  # SGLang's own stamp without its bracket
 
@@ -35,6 +36,7 @@ class Prefix:
     certain: bool = True
     alone: bool = False
     least: float = 0.5
+    by_line = True
 
     def share(self, sample: Sequence[str]) -> float:
         """The part of the lines that have the prefix."""
@@ -87,6 +89,12 @@ ENVELOPES = (
         least=0.9,
     ),
     _rule("compose", r"(?P<unit>[A-Za-z0-9][\w.-]*(?:@[\w.-]+)?)\s+\| ?", least=0.7),
+    _rule("pm2", r"(?P<unit>\d+\|[\w.-]+)\s+\| ?", certain=False, least=0.7),
+    _rule("srun -l", r" {0,5}(?P<unit>\d{1,6}):(?: |$)", certain=False, least=0.9),
+    _rule("jenkins", rf"\[(?P<stamp>{_ISO_T})\](?: |$)", certain=False),
+    _rule("dynamo", rf"(?P<stamp>{_ISO_T})\s+{_LEVELS} \w+(?:\.\w+)+: (?! )", r"\s+$", certain=False),
+    _rule("quoted", r"(?:> ?)+", certain=False, least=0.9),
+    _rule("frame", r"[│┃║] ?", r"\s*[│┃║]\s*$", certain=False, least=0.9),
     _rule(
         "ray",
         r"\((?P<unit>\w[\w.:<>-]* pid=\d+(?:, ip=[\w.:-]+)?)\) ?",
@@ -101,7 +109,7 @@ ENVELOPES = (
     _rule("syslog", rf"<\d+>1 (?P<stamp>{ISO}) {_HOST} (?P<unit>\S+) \S+ \S+ (?:-|\[.*?\])(?: \ufeff?|$)"),
     _rule("logcli", rf"(?P<stamp>{_ISO_T}) \{{[^}}]*\}} ?(?:\s+(?={_OURS}))?"),
     _rule("fluentd", rf"(?P<stamp>{ISO})\t[\w.*-]+\t(?=\{{)"),
-    _rule("grep -n", r"\d{1,9}[:-]", certain=False, least=0.9),
+    _rule("grep -n", r"\d{1,9}[:-](?!\d\d-\d\d[T ])", certain=False, least=0.9),
     _rule("grep", rf"(?P<unit>{_FILE})[:-](?:\d{{1,9}}[:-])?", certain=False, least=0.9),
     _rule("kibana", rf"(?P<stamp>{KIBANA})(?:\t|\s{{1,4}})?", r"(?:\t|\s{4})$"),
     _rule("export", rf"(?:{EPOCH}[\t,])?(?P<stamp>{ISO})[\t,]"),

@@ -1,14 +1,16 @@
-"""Lines as terminals, editors and copies leave them: coloured, escaped, without their first bracket."""
+"""Lines as terminals, editors and copies leave them: coloured, escaped, indented, without their first bracket."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
+from itertools import pairwise
 
 import orjson
 
 from sglang_lifecycle.parsers.lines import Line
+from sglang_lifecycle.parsers.requestlog import REQUEST_HEADS
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _CUT_HEAD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{3})?(?: (?:DP|PP|ATTN_CP|MOE_DP|TP|EP|CP)-?\d+)*\] ")
@@ -21,6 +23,7 @@ class Colour:
 
     name = "colour"
     certain = True
+    by_line = False
 
     def share(self, sample: Sequence[str]) -> float:
         """All, if some lines begin with an escape sequence: whatever else wraps them can't be seen before."""
@@ -40,6 +43,7 @@ class Brackets:
 
     name = "lost bracket"
     certain = True
+    by_line = True
 
     def share(self, sample: Sequence[str]) -> float:
         """The part of the lines that lost it; one is enough."""
@@ -51,11 +55,76 @@ class Brackets:
             yield line.inner("[" + line.text) if _CUT_HEAD.match(line.text) else line
 
 
+class Indent:
+    """Records that are indented, as Markdown's code and YAML's texts are; tracebacks keep what they have beyond."""
+
+    name = "indent"
+    certain = True
+    by_line = True
+
+    def share(self, sample: Sequence[str]) -> float:
+        """The part of the lines that are indented; 0 where no record is, or any is not."""
+        if any(_RECORD.match(text) for text in sample) or not any(map(_INDENTED.match, sample)):
+            return 0.0
+        return sum(text[0] in " \t" for text in sample) / len(sample)
+
+    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines without what the newest record is indented by, as long as all records are."""
+        indent: str | None = ""
+        for line in lines:
+            text = line.text
+            if _RECORD.match(text):
+                indent = None
+            elif indent is not None and (found := _INDENTED.match(text)):
+                indent = found[1]
+            yield line.inner(text.removeprefix(indent)) if indent and text.startswith(indent) else line
+
+
+_RECORD = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] |" + "|".join(map(re.escape, REQUEST_HEADS)))
+_INDENTED = re.compile(rf"([ \t]+)(?:{_RECORD.pattern})")
+
+
+class Folded:
+    """Failures of a transfer whose fields a reporter put on lines of their own, indented below the record."""
+
+    name = "folded"
+    certain = True
+    by_line = False
+
+    def share(self, sample: Sequence[str]) -> float:
+        """All, if any is so."""
+        folded = any(_BROKEN.search(text) and _FIELD.match(below) for text, below in pairwise(sample))
+        return 1.0 if folded else 0.0
+
+    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines, those joined that make up such a record."""
+        held: Line | None = None
+        for line in lines:
+            below = held is not None and line.text[:1] in (" ", "\t") and not line.text.isspace()
+            if held is not None and below and len(held.text) < _LONGEST:
+                held.text = f"{held.text} {line.text.strip()}"
+                held.joined(line)
+                continue
+            if held is not None:
+                yield held
+            held = line.inner(line.text) if _BROKEN.search(line.text) else None
+            if held is None:
+                yield line
+        if held is not None:
+            yield held
+
+
+_BROKEN = re.compile(r"(?:Prefill|Decode) \w+ failed for request rank=\d+$")
+_FIELD = re.compile(r"\s+(?:decode_req\.)?req\.rid=")
+_LONGEST = 4096  # characters of such a record
+
+
 class Escaped:
     r"""Text copied out of a JSON document: `\"` for quotes, `\n` for newlines, perhaps in quotes as a whole."""
 
     name = "escaped"
     certain = True
+    by_line = False
 
     def share(self, sample: Sequence[str]) -> float:
         r"""All, if every quote is an escaped one.
@@ -88,6 +157,7 @@ class Html:
 
     name = "HTML"
     certain = True
+    by_line = False
 
     def share(self, sample: Sequence[str]) -> float:
         """All, if records quote by entities and by nothing else."""
@@ -108,4 +178,4 @@ def _unquoted(text: str) -> str:
     return whole[1:-1] if len(whole) > 1 and whole[0] == whole[-1] == '"' and whole[-2] != "\\" else text
 
 
-ENVELOPES = (Colour(), Escaped(), Html(), Brackets())
+ENVELOPES = (Colour(), Escaped(), Html(), Brackets(), Indent(), Folded())

@@ -192,6 +192,85 @@ def test_a_late_collector_is_no_clock(tmp_path: Path) -> None:
     assert start <= fact.at - fact.at_error <= fact.at + fact.at_error <= start + 4
 
 
+PROSE = (
+    "Hi, we run two servers\nbehind a router\nand then they stop\n(see the log):\n\n```\n{}```\nWhy is that?\nThanks!\n"
+)
+WHOLE = {"escaped", "escaped-whole", "html", "newest-first", "newest-first-docker", "hard-wrapped"}
+WHOLE |= {"cloudwatch", "elastic", "loki"}
+"""Writers of what a file has as a whole: amid prose it can't be told."""
+
+
+@pytest.mark.parametrize("writer", [name for name in wrappers.WRITERS if name not in WHOLE])
+def test_prose_around_a_wrapped_log_hides_nothing(writer: str, tmp_path: Path) -> None:
+    log = (
+        '[2026-10-30 01:05:00] INFO:     10.0.0.1:1 - "GET /health HTTP/1.1" 200 OK\n'
+        "[2026-10-30 01:05:01 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+        "ValueError: too much\n"
+        "[2026-10-30 01:05:02] [http_server] Error: Request is disconnected from the client side (type 3). "
+        "Abort request obj.rid='r-1'\n"
+    )
+    path = tmp_path / "issue.md"
+    path.write_text(PROSE.format(wrappers.WRITERS[writer](wrappers.timed(log))))
+    evidence = read([str(path)])
+    assert [str(f.event) for f in evidence.facts] == ["http.access", "process.crashed", "client.disconnected"]
+    assert not any("recognised" in text for source in evidence.sources for text in source.warnings)
+
+
+@pytest.mark.parametrize("writer", ["kubectl-prefix", "compose", "pm2", "quoted", "indented", "jenkins"])
+def test_what_is_wrapped_beside_bare_records_stays_wrapped(writer: str, tmp_path: Path) -> None:
+    """A session's id may hold lines and imitate any wrapper; the log that has it begins records of its own."""
+    fake = "[2026-10-30 01:05:00] SIGTERM received. signum=None frame=None. Draining requests and shutting down...\n"
+    ready = "[2026-10-30 01:05:00] The server is fired up and ready to roll!\n"
+    (tmp_path / "server.log").write_text(ready + wrappers.WRITERS[writer](wrappers.timed(fake)) + ready * 9)
+    assert {str(fact.event) for fact in read([str(tmp_path / "server.log")]).facts} == {"server.ready"}
+
+
+def test_records_in_dynamos_form(tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text(
+        "2026-10-30T01:05:00.114Z  INFO tokenizer_manager.generate_request: "
+        "Receive: obj=GenerateReqInput(rid='r-1', stream=True)\n"
+        "2026-10-30T01:05:05.214Z ERROR scheduler.run_scheduler_process: "
+        "Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/sgl/scheduler.py", line 1825, in run_scheduler_process\n'
+        "ValueError: too much\n"
+        "2026-10-30T01:05:06.100Z  WARN tokenizer_manager.sigterm_handler: SIGTERM received. signum=None frame=None. "
+        "Draining requests and shutting down...   \n"
+    )
+    facts = read([str(tmp_path / "server.log")]).facts
+    assert [(str(f.event), f.at_from) for f in facts] == [
+        ("request.received", "wrapper"),
+        ("process.crashed", "wrapper"),
+        ("server.sigterm", "wrapper"),
+    ]
+
+
+def test_a_failed_transfer_that_was_folded_is_read(tmp_path: Path) -> None:
+    lines = (
+        "[2026-06-30 05:18:57 DP1] {} failed for request rank=0\n"
+        "  {}req.rid='{}'\n"
+        "  {}req.bootstrap_room=81\n"
+        "  with exception KVTransferError(bootstrap_room=81):\n"
+        "  follow_bootstrap_room conflict: dispatched to dp_rank 0 but\n"
+        "  bootstrap_room 81 implies dp_rank 1.\n\n"
+    )
+    log = tmp_path / "issue.md"
+    first = lines.format("Prefill bootstrap", "", "a", "")
+    log.write_text(f"```\n{first}{lines.format('Decode transfer', 'decode_req.', 'b', 'decode_req.')}```\nWhy?\n")
+    facts = read([str(log)]).facts
+    assert [(str(f.event), f.rid, f.room, f.rank) for f in facts] == [
+        ("pd.failed", "a", 81, "DP1"),
+        ("pd.failed", "b", 81, "DP1"),
+    ]
+    assert facts[0].detail["reason"].endswith("dispatched to dp_rank 0 but bootstrap_room 81 implies dp_rank 1.")
+    assert quote(facts[0].source, facts[0].offset, facts[0].length, facts[0].event, 999) == " ".join(first.split())
+
+
+def test_one_record_without_its_bracket_is_read(tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text("2026-10-30 01:05:00 TP0] The server is fired up and ready to roll!\n")
+    (fact,) = read([str(tmp_path / "server.log")]).facts
+    assert (fact.rank, fact.at_from) == ("TP0", "own")
+
+
 PLAIN = {
     "a log": "[2026-10-30 01:05:00 TP0] The server is fired up and ready to roll!\n",
     "a gateway": "2026-04-06 12:50:59  INFO smg::core: started\n2026-04-06T12:50:59.123Z  WARN smg: slow\n",
@@ -199,6 +278,9 @@ PLAIN = {
     "a request log": '{"timestamp": "2026-11-29T18:19:14.064731", "event": "request.received", "rid": "a"}\n',
     "a metrics export": '{"request_parameters": "{}", "id": "a"}\n',
     "a gateway's objects": '{"timestamp": "2026-04-06T12:50:59Z", "level": "INFO", "target": "smg", "message": "x"}\n',
+    "an indented traceback": "[2026-10-30 01:05:00] ValueError\n"
+    + '    File "x"\n    [2026-10-30 01:05:00] INFO: x\n' * 9,
+    "a quotation": "> have you tried\n> to turn it off?\n[2026-10-30 01:05:00] The server is fired up and ready!\n",
     "exception groups": "  + Exception Group Traceback (most recent call last):\n  |   File x\n  | ValueError\n",
 }
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import wrappers
 
 from sglang_lifecycle.parsers import inputs, spool
 from sglang_lifecycle.parsers.log import read
@@ -110,13 +111,39 @@ def test_nothing_is_packed_without_end(tmp_path: Path) -> None:
     assert warnings(path) == [f"{path}: refused: packed more than {inputs.DEPTH} times over"]
 
 
-def test_what_is_left_of_a_cut_archive_is_read(tmp_path: Path) -> None:
-    noise = b"".join(b"[2026-10-30 01:05:00] %d %s\n" % (i, os.urandom(40).hex().encode()) for i in range(9000))
-    path = tmp_path / "server.log.gz"
-    path.write_bytes(gzip.compress(READY + noise)[:-5000])
+NOISE = b"".join(b"[2026-10-30 01:05:00] %d %s\n" % (i, os.urandom(40).hex().encode()) for i in range(40_000))
+
+
+@pytest.mark.parametrize("packer", ["gz", "gz-members", "zst-frames", "xz", "bz2", "tar.gz", "tar.zst", "tar"])
+def test_all_that_lies_before_a_cut_is_read(packer: str, tmp_path: Path) -> None:
+    name, data = wrappers.PACKERS[packer]("server.log", READY * 300 + NOISE)
+    path = tmp_path / name
+    path.write_bytes(data[:-20_000])
     evidence = read([str(path)])
-    assert len(evidence.facts) == 1
-    assert any("damaged, the end is missing" in text for text in evidence.sources[0].warnings)
+    (source,) = (source for source in evidence.sources if source.lines)
+    largest_block = 900_000 if packer == "bz2" else 128 << 10  # one that isn't whole can't be unpacked
+    assert len(NOISE) - source.bytes < largest_block + 80_000
+    assert len(evidence.facts) == 300
+    (text,) = (text for text in source.warnings if "damaged, the end is missing" in text)
+    assert text.startswith(f"{source.path}: ")
+
+
+def test_a_cut_between_members_is_told(tmp_path: Path) -> None:
+    data = wrappers.tarred("server.log", READY)
+    path = tmp_path / "server.tar.gz"
+    path.write_bytes(gzip.compress(data + NOISE[:4096])[:-2000])
+    assert any(text.startswith(f"{path}: damaged") for text in warnings(path))
+
+
+def test_a_damaged_member_hides_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "bundle.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.log", READY * 2)
+        archive.writestr("b.log", READY)
+    path.write_bytes(path.read_bytes().replace(READY * 2, READY + READY.replace(b"fired", b"tired")))
+    evidence = read([str(path)])
+    assert {fact.source for fact in evidence.facts} >= {f"{path}!b.log"}
+    assert any(text.startswith(f"{path}!a.log: damaged") for text in warnings(path))
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,19 @@ class TestRecords:
         assert crash.offset + crash.length >= log.index("RuntimeError: dictionary") + len("RuntimeError: dictionary")
         assert ready.event is Event.SERVER_READY
 
+    def test_a_traceback_ends_with_the_block_that_it_was_pasted_in(self, tmp_path: Path) -> None:
+        start = "[2026-11-29 19:50:05 TP0] Scheduler hit an exception: "
+        log = f"It stops:\n```shell\n{start}{self.TRACEBACK}```\n\nEnvironment\n"
+        (crash,) = facts_of(log, tmp_path)
+        assert crash.detail["exception"] == "RuntimeError: dictionary changed size during iteration"
+        assert crash.offset + crash.length == log.index("\n```\n") + 1
+
+    def test_a_fence_within_a_dump_is_a_prompts(self, tmp_path: Path) -> None:
+        dump = "[2026-11-29 19:50:05] self.cur_batch.batch_size()=2, self.cur_batch.reqs=["
+        log = f"{dump}Req(rid=a, input_ids=[1], text=\n```\n), Req(rid=b, input_ids=[1])]\n"
+        (fact,) = facts_of(log, tmp_path)
+        assert fact.detail["rids"] == ["a", "b"]
+
     def test_the_recorded_crash_names_its_exception(self, recorded: Any) -> None:
         facts = recorded("0.5.10/s11d_model_exception").evidence.facts
         (crash,) = [fact for fact in facts if fact.event is Event.PROCESS_CRASHED]

@@ -26,6 +26,15 @@ OLD = (
     '2025-10-29 21:49:19 ERROR http_request{method=POST uri=/generate version=HTTP/1.1 request_id="gnt-T1"}: '
     "sglang_router_rs::routers::http::pd_router: src/routers/http/pd_router.rs:142: Failed to select PD pair error=none"
 )
+NESTED = (
+    "2025-09-04 07:15:26 ERROR http_request{method=POST uri=/v1/completions version=HTTP/1.1}:"
+    "http_request{method=POST uri=/v1/completions version=HTTP/1.1 request_id=cmpl-N status=500 Internal Server Error "
+    "latency=2.041450065s}: sglang_router_rs::response: src/middleware.rs:159: request failed with server error"
+)
+OUTER = (
+    "2025-09-04 07:15:26 ERROR http_request{{method=POST uri={} version=HTTP/1.1}}: "
+    "sglang_router_rs::routers::pd_router: src/routers/pd_router.rs:565: Decode server returned error status status=500"
+)
 JSON = (
     '{"timestamp":"2026-04-06T12:50:59.250000Z","level":"ERROR",'
     '"fields":{"message":"request failed with server error"},'
@@ -44,6 +53,9 @@ def facts_of(text: str, folder: Path, name: str = "x.log") -> list[Fact]:
         (REFUSED, Event.GATEWAY_REFUSED, "chatcmpl-A", None),
         (ANSWERED, Event.GATEWAY_ANSWERED, "chatcmpl-A", 429),
         (OLD, Event.GATEWAY_REFUSED, "gnt-T1", None),
+        (NESTED, Event.GATEWAY_ANSWERED, "cmpl-N", 500),
+        (NESTED.replace("/v1/completions", '/v1?"}request_id=b"'), Event.GATEWAY_ANSWERED, "cmpl-N", 500),
+        (NESTED.replace("/v1/completions", '/v1?"'), Event.GATEWAY_ANSWERED, "cmpl-N", 500),
         (JSON, Event.GATEWAY_ANSWERED, "gnt-B", 503),
     ],
 )
@@ -71,6 +83,10 @@ def test_its_text_needs_no_wrapper_of_its_own(tmp_path: Path) -> None:
         REFUSED.replace("smg::routers", "other::routers"),
         REFUSED.replace('request_id="chatcmpl-A"', "x=1"),
         REFUSED.replace("ERROR", "INFO"),
+        OUTER.format("/v1"),
+        OUTER.format("/v1?}:a{request_id=b"),
+        OUTER.format("/v1?}:http_request{request_id=b}:http_request{method=POST"),
+        OUTER.format('/v1?"}request_id=b"'),
         JSON.replace("smg::response", "tower"),
         JSON[:-1],
     ],

@@ -120,3 +120,20 @@ def test_a_damaged_number_stops_no_reader(id: str, number: str, tmp_path: Path) 
         text = LINES[id]["text"]
         facts = facts_of(f"{STAMP}{text[: found.start()]}{number}{text[found.end() :]}\n", tmp_path)
         assert len(facts) <= 1
+
+
+@pytest.mark.parametrize(
+    ("end", "rids"),
+    [
+        (", input_ids=[1])]", ["d4424f3eb90345f0a863068978c0f17c"]),
+        ("......................", ["d4424f3eb90345f0a863068978c0f17c"]),
+        ("…", ["d4424f3eb90345f0a863068978c0f17c"]),
+        ("-2......", None),
+        ("", None),
+    ],
+)
+def test_a_rid_that_may_go_on_is_none(end: str, rids: list[str] | None, tmp_path: Path) -> None:
+    """A dump that was cut, or out of which its reporter left something."""
+    dump = "self.cur_batch.batch_size()=2, self.cur_batch.reqs=[Req(rid=d4424f3eb90345f0a863068978c0f17c"
+    (fact,) = facts_of(f"{STAMP}{dump}{end}\n", tmp_path)
+    assert (fact.detail.get("rids"), fact.tainted) == (rids, True)
