@@ -21,7 +21,8 @@ class Case(NamedTuple):
     """A log, whom it is about, and what may not be told of it.
 
     `never`: causes that may not be named; `unproven`: causes that may not be called proven; `status`: one that it does
-    not have; `says`: the true cause, which is the answer or among the candidates; `beside`: logs of other servers.
+    not have; `says`: the true cause, which is the answer or among the candidates (`hold` asks for it: where nothing is
+    read, nothing wrong is told either); `beside`: logs of other servers.
     """
 
     story: Story
@@ -42,7 +43,9 @@ def told(case: Case, folder: Path) -> Verdict:
         path = folder / f"{name}.log"
         path.parent.mkdir(exist_ok=True)
         write(path, story)
-    return explain(Incident(read([str(folder)]), case.version, case.limits), case.rid)
+    verdict = explain(Incident(read([str(folder)]), case.version, case.limits), case.rid)
+    assert verdict.status != "not-found"
+    return verdict
 
 
 def hold(case: Case, folder: Path) -> None:
@@ -51,8 +54,7 @@ def hold(case: Case, folder: Path) -> None:
     assert verdict.cause not in case.never
     assert verdict.confidence != "proven" or verdict.cause not in case.unproven
     assert verdict.status != case.status
-    if case.says is not None:
-        assert case.says in {verdict.cause, *(each.cause for each in verdict.candidates)}
+    assert case.says in {verdict.cause, *(each.cause for each in verdict.candidates)}
 
 
 def said(second: int, text: str, rank: str = "") -> Story:

@@ -53,4 +53,4 @@ def test_an_abort_call_is_not_ruled_out(release: str | None, tmp_path: Path) -> 
 
 
 def test_a_later_release_answers_whoever_is_aborted_while_it_waits(tmp_path: Path) -> None:
-    hold(Case(ALONE, "w-1", never={"explicit-abort"}, version="0.4.9"), tmp_path)
+    hold(Case(ALONE, "w-1", never={"explicit-abort"}, says="client-disconnect", version="0.4.9"), tmp_path)

@@ -33,7 +33,9 @@ def served(scenario: Any) -> list[str]:
 
 def told(text: list[str], rid: str, folder: Path) -> Verdict:
     (folder / "server.log").write_text("".join(text), "utf-8", errors="surrogateescape")
-    return explain(Incident(read([str(folder)])), rid)
+    verdict = explain(Incident(read([str(folder)])), rid)
+    assert verdict.status != "not-found"
+    return verdict
 
 
 def possible(verdict: Verdict) -> set[str]:

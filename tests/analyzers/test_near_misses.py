@@ -40,72 +40,73 @@ COLLIDED = frozenset({"timeout-prefix-collision"})
 CALLED = frozenset({"explicit-abort", "pause-abort", "weight-update-abort", "abort-all"})
 CASES = {
     "two that waited and ran alike": Case(
-        used("run-1", 0, 7, TIMEOUT) + used("run-10", 3, 7, TIMEOUT), "run-10", frozenset(), COLLIDED
+        used("run-1", 0, 7, TIMEOUT) + used("run-10", 3, 7, TIMEOUT), "run-10", frozenset(), COLLIDED,
+        says="running-timeout",
     ),
     "one that ran as long as the limit that is told": Case(
         used("run-1", 0, 7, TIMEOUT) + used("run-10", 3, 7, TIMEOUT),
-        "run-10", COLLIDED, limits={"running_timeout": 4.0},
+        "run-10", COLLIDED, says="running-timeout", limits={"running_timeout": 4.0},
     ),
     "a session that expired, was opened again and closed": Case(
         said(0, "Session opened: S (active=1)") + turn("s-1", 1, 2) + said(100, "Session S timed out, closing.")
         + said(100, "Session closed: S (active=0)") + said(150, "Session opened: S (active=1)") + turn("s-2", 200, 302)
         + answered(300, "/close_session", "200 OK") + said(300, "Deferring session close for S (unfinished request)")
         + turn("s-3", 301, 301, invalid("close was requested for session S")),
-        "s-3", REAPED,
+        "s-3", REAPED, says="session-closed",
     ),
     "a session that expired and served another turn": Case(
         turn("s-1", 1, 2) + said(100, "Session S timed out, closing.") + answered(150, "/open_session", "200 OK")
         + turn("s-2", 200, 202) + answered(300, "/close_session", "200 OK")
         + turn("s-3", 400, 400, invalid("session id S does not exist")),
-        "s-3", REAPED, version="0.5.10",
+        "s-3", REAPED, says="session-closed", version="0.5.10",
     ),
     "a turn that was too long to replace": Case(
         turn("s-1", 0, 10, ABORTED) + long(turn("s-2", 7, 8, of=REPLACES)[:1]) + said(7, TOO_LONG)
         + answered(7, "/generate", "400 Bad Request"),
-        "s-1", frozenset({"session-replaced"}),
+        "s-1", frozenset({"session-replaced"}), says="explicit-abort",
     ),
     "a turn that was refused": Case(
         turn("s-1", 0, 10, ABORTED)
         + turn("s-2", 7, 7, invalid("Streaming sessions do not support replace."), REPLACES),
-        "s-1", frozenset({"session-replaced"}),
+        "s-1", frozenset({"session-replaced"}), says="explicit-abort",
     ),
     "one of several HTTP workers": Case(
-        said(5, WORKER_LOST) + said(30, LEFT), "m-1", frozenset({"client-disconnect"})
+        said(5, WORKER_LOST) + said(30, LEFT), "m-1", frozenset({"client-disconnect"}), says="output-lost"
     ),
     "another's call without a key": Case(
         short("bg", 10) + answered(11, "/generate", "401 Unauthorized")
         + said(40, "Decode batch, #running-req: 1, #token: 13, token usage: 0.00, #queue-req: 0"),
-        "bg", frozenset({"invalid-request"}),
+        "bg", frozenset({"invalid-request"}), says="in-flight",
     ),
     "a status that only the scheduler asks for": Case(
         short("hid-1", 10) + answered(10, "/generate", "503 Service Unavailable"),
-        "hid-1", frozenset({"invalid-request", "input-too-long"}),
+        "hid-1", frozenset({"invalid-request", "input-too-long"}), says="queue-full",
     ),
     "a list that is older than the request": Case(
         used("old", 50, 60)[:1]
         + said(100, "SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
         + said(101, "Gracefully exiting... Remaining number of requests 1. Remaining requests remaining_rids=['old'].")
         + [(at, text.replace("stream=False", "stream=True")) for at, text in used("late", 103, 104)[:1]],
-        "late", frozenset({"client-disconnect"}),
+        "late", frozenset({"client-disconnect"}), says="finished",
     ),
     "a weight update that was over": Case(
         said(0, "Start update_weights. Load format=auto") + answered(5, "/update_weights_from_disk", "200 OK")
         + used("r-1", 20, 30, ABORTED) + answered(30, "/abort_request", "200 OK") + used("later", 31, 33),
-        "r-1", frozenset({"weight-update-abort"}),
+        "r-1", frozenset({"weight-update-abort"}), says="explicit-abort",
     ),
     "a pause before which another was served": Case(
         used("r-1", 20, 30, ABORTED) + used("x", 32, 34) + answered(70, "/pause_generation", "200 OK"),
-        "r-1", frozenset({"pause-abort"}),
+        "r-1", frozenset({"pause-abort"}), says="explicit-abort",
     ),
     "a life after a death, without its start": Case(
         used("a", 0, 5)
         + said(60, "Subprocess scheduler_0 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup...")
         + used("c", 4000, 4005) + used("b", 5000, 5001)[:1] + used("d", 5001, 5003),
-        "b", frozenset({"process-killed", "scheduler-crash"}),
+        "b", frozenset({"process-killed", "scheduler-crash"}), says="in-flight",
     ),
     **{
         f"{method} {path} that was answered with {status}": Case(
-            used("r-1", 20, 30, ABORTED) + answered(30, path, status, method), "r-1", CALLED
+            used("r-1", 20, 30, ABORTED) + answered(30, path, status, method), "r-1", CALLED, says="abort-all"
         )
         for path, status, method in (
             ("/abort_request", "401 Unauthorized", "POST"), ("/abort_request", "405 Method Not Allowed", "GET"),
