@@ -15,8 +15,8 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Call, Scene, per_scene
 from sglang_lifecycle.analyzers.strokes import TOGETHER, crowd, held_back, in_chunks, surely_met, survivors
-from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.versions import RELEASES
 
 _CALL_BEFORE = 8.0  # seconds from an abort call's line to the end that it caused: a running request ends at its next
 # result, which a long prefill delays

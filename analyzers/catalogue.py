@@ -14,6 +14,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
+from sglang_lifecycle.parsers.versions import RELEASES
+
 GROUPS = ("not-interrupted", "client", "refused", "session", "scheduler", "disaggregation", "server", "finding")
 """What a cause belongs to. A `finding` ends no request by itself."""
 
@@ -103,8 +105,8 @@ class Cause:
     client_sees: str
 
 
-_KEYS = frozenset(field.name for field in fields(Cause)) - {"id"}
-_OPTIONAL = frozenset({"effects", "confused_with", "advice"})
+_KEYS = frozenset(field.name for field in fields(Cause)) - {"id", "versions"} | {"since", "until"}
+_OPTIONAL = frozenset({"effects", "confused_with", "advice", "until"})
 
 
 @cache
@@ -153,7 +155,7 @@ def _cause(id: str, table: Mapping[str, Any]) -> Cause:
         evidence=tuple(table["evidence"]),
         confused_with=tuple(Confusion(**other) for other in table.get("confused_with", ())),
         advice=tuple(table.get("advice", ())),
-        versions=table["versions"],
+        versions=f"{table['since']} to {table.get('until', RELEASES[-1])}",
         client_sees=" ".join(table["client_sees"].split()),
     )
 

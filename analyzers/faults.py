@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sglang_lifecycle.analyzers import catalogue
-from sglang_lifecycle.analyzers.versions import RELEASES, in_range, key
+from sglang_lifecycle.parsers.versions import RELEASES, in_range, key
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,9 @@ class Signature:
 class Fault:
     """One fault of SGLang, present from release `first` to release `last`.
 
-    `fixed_in` is empty where no known release has a fix. `causes` are the causes whose verdicts the fault may explain;
-    with none, it falsifies what the logs say about any request.
+    `last` is the newest release where the fault is still there; `fixed_in` is empty where no known release has a fix.
+    `causes` are the causes whose verdicts the fault may explain; with none, it falsifies what the logs say about any
+    request.
     """
 
     id: str
@@ -72,7 +73,7 @@ class Fault:
 
 
 _KEYS = frozenset(field.name for field in fields(Fault)) - {"id"}
-_OPTIONAL = frozenset({"fixed_in", "url", "match"})
+_OPTIONAL = frozenset({"last", "fixed_in", "url", "match"})
 
 
 @cache
@@ -113,7 +114,7 @@ def _fault(id: str, table: Mapping[str, Any]) -> Fault:
         id=id,
         title=table["title"],
         first=table["first"],
-        last=table["last"],
+        last=table.get("last", RELEASES[-1]),
         fixed_in=table.get("fixed_in", ""),
         shows=" ".join(table["shows"].split()),
         consequence=" ".join(table["consequence"].split()),

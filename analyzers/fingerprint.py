@@ -14,9 +14,9 @@ from importlib.resources import files
 from operator import attrgetter
 
 from sglang_lifecycle.analyzers.lives import Life
-from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.patterns import table
+from sglang_lifecycle.parsers.versions import RELEASES, key
 
 _ALL = frozenset(RELEASES)
 _WHOLE = frozenset({"input_ids", "sampling_params", "image_data"})  # left out below level 2
@@ -53,8 +53,6 @@ class Release:
 
 def told(version: str) -> Release:
     """A release that the user names; one that is not known counts as the nearest known before it."""
-    from sglang_lifecycle.analyzers.versions import key
-
     wanted = key(version)
     known = [v for v in RELEASES if key(v) <= wanted]
     return Release((known[-1] if known else RELEASES[0],), told=True)
@@ -141,7 +139,7 @@ def _of_fields(fields: tuple[str, ...]) -> frozenset[str]:
 
 
 @cache
-def _range(first: str, last: str) -> frozenset[str]:
+def _range(first: str, last: str = RELEASES[-1]) -> frozenset[str]:
     return frozenset(RELEASES[RELEASES.index(first) : RELEASES.index(last) + 1])
 
 
@@ -149,7 +147,7 @@ def _range(first: str, last: str) -> frozenset[str]:
 def _fields() -> dict[str, frozenset[str]]:
     text = files("sglang_lifecycle.analyzers").joinpath("fingerprints.toml").read_text(encoding="utf-8")
     rows: dict[str, list[list[str]]] = tomllib.loads(text)["fields"]
-    return {name: frozenset().union(*(_range(a, b) for a, b in ranges)) for name, ranges in rows.items()}
+    return {name: frozenset().union(*(_range(*ends) for ends in ranges)) for name, ranges in rows.items()}
 
 
 @cache

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from sglang_lifecycle.analyzers.coverage_models import LifeCoverage, OpenQuestion, Remedy
 from sglang_lifecycle.analyzers.fingerprint import Release
-from sglang_lifecycle.analyzers.versions import RELEASES
+from sglang_lifecycle.parsers.versions import RELEASES
 
 
 @dataclass(frozen=True, slots=True)

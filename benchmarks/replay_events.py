@@ -14,9 +14,10 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 
+from sglang_lifecycle.parsers.versions import RELEASES
 from sglang_lifecycle.replay.config import Config
 from sglang_lifecycle.replay.engine import Engine, Outcome
-from sglang_lifecycle.replay.profiles import NEWEST, profile_for
+from sglang_lifecycle.replay.profiles import profile_for
 from sglang_lifecycle.replay.requests import Arrival, SessionParams
 
 RUNNING = 64
@@ -61,7 +62,7 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("events", type=int, nargs="?", default=1_000_000)
-    parser.add_argument("--release", default=NEWEST)
+    parser.add_argument("--release", default=RELEASES[-1])
     arguments = parser.parse_args()
     begin = time.perf_counter()
     ends = sum(len(outcome.messages) for outcome in replay(arguments.events, arguments.release))

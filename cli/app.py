@@ -65,7 +65,7 @@ def _asked(argv: Sequence[str]) -> typer.Typer:
 
 def _version(asked: bool) -> None:
     if asked:
-        from sglang_lifecycle.analyzers.versions import RELEASES
+        from sglang_lifecycle.parsers.versions import RELEASES
 
         write(f"lifecycle {__version__}, for SGLang up to {RELEASES[-1]}")
         raise typer.Exit

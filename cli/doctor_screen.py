@@ -18,11 +18,11 @@ from sglang_lifecycle.analyzers.coverage_models import (
     RequestLog,
     Switch,
 )
-from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, TITLE, grid, plain, section, title
 from sglang_lifecycle.cli.text import clean, count, listed, seconds, shorten, size
 from sglang_lifecycle.cli.times import Clock
 from sglang_lifecycle.cli.words import VERSION_SOURCES
+from sglang_lifecycle.parsers.versions import RELEASES
 
 GAPS = 5
 """So many gaps of one life are named, the longest first."""

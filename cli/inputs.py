@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
 from sglang_lifecycle.cli.output import progress
 from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
 from sglang_lifecycle.cli.workers import memory, size, workers
+from sglang_lifecycle.parsers.versions import key
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,8 +35,6 @@ _VERY_LARGE = 192 << 20
 
 LIMITS = ("waiting_timeout", "running_timeout")
 """The settings that are limits of the servers."""
-
-_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?\S*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +280,18 @@ def request(
     logs, shown, release = values["tz"], values["display_tz"], values["sglang_version"]
     zone(logs.text, _name("tz", logs))
     clock = Clock(zone(shown.text, _name("display_tz", shown)))
-    match = _VERSION.fullmatch(release.text) if release.text is not None else None
-    if release.text is not None and not match:
-        raise UsageError(f"{_name('sglang_version', release)} {release.text!r} is no version; give one such as 0.5.10")
+    if release.text is not None:
+        try:
+            key(release.text)
+        except ValueError as problem:
+            raise UsageError(f"{_name('sglang_version', release)} {problem}") from None
     bounds = bound("--since", since, clock.zone), bound("--until", until, clock.zone)
     limits = {name: float(told) for name in LIMITS if (told := values[name].value) is not None}
     return Request(
         paths,
         logs.text,
         clock,
-        match[1] if match else None,
+        release.text,
         bounds,
         limits,
         values["ignore"].value,

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from sglang_lifecycle.parsers.evidence import Event
+from sglang_lifecycle.parsers.versions import RELEASES
 
 _KEY = 4
 """How many characters of a message choose the patterns that are tried; no head is shorter."""
@@ -27,8 +28,8 @@ class Pattern:
     event: Event
     regex: str
     since: str
-    until: str
     means: str
+    until: str = RELEASES[-1]
     head: str = ""
     within: str = ""
     raw: bool = False
@@ -62,7 +63,7 @@ class Message:
     id: str
     regex: str
     since: str
-    until: str
+    until: str = RELEASES[-1]
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
@@ -78,8 +79,8 @@ class Table:
         Event.UNKNOWN,
         "",
         "0.4.1",
-        "0.4.1",
         "a request-log record of 0.4.1, which prints prompts as they are",
+        until="0.4.1",
         raw=True,
         closer=r", session=(?:None|\(.*\))\)(?:, out=\{.*\})?$",
     )

@@ -7,10 +7,10 @@ of its era are taken to behave alike.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from sglang_lifecycle.parsers.versions import RELEASES, key
 from sglang_lifecycle.replay.journal import SCHEDULER
 
 OLD_SESSION_LOGGER = "sglang.srt.managers.session_controller"
@@ -125,7 +125,7 @@ _V0_3_6 = replace(_V0_4_4, era="0.3.6", aborts_by_prefix=False)
 
 _V0_5_0 = replace(
     _V0_4_9,
-    era="0.5.0",
+    era="0.5.0rc2",
     recorded=(),
     rechecks_memory=True,
     session_request_crash="'TokenizedGenerateReqInput' object has no attribute 'lora_path'",
@@ -231,29 +231,14 @@ PROFILES: tuple[Profile, ...] = (
 )
 """All eras, oldest first."""
 
-OLDEST, NEWEST = "0.3.6", "0.5.23"
-
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
-
-
-def _key(version: str) -> tuple[int, int, int]:
-    """Return what versions are ordered by; suffixes such as `rc2` or `.post3` do not count.
-
-    Raises ValueError where there is no version number.
-    """
-    match = _VERSION.match(version.strip())
-    if match is None:
-        raise ValueError(f"{version!r} is not an SGLang version: give one such as {NEWEST}")
-    major, minor, patch = match.groups()
-    return int(major), int(minor), int(patch or 0)
-
 
 def profile_for(version: str) -> Profile:
-    """Return the profile of the era that an SGLang release belongs to.
+    """Return the profile of the era that an SGLang release belongs to; the last era is that of all later releases.
 
-    Raises ValueError where `version` is not a version or lies outside 0.3.6 to 0.5.23.
+    Raises ValueError where `version` is not a version, is older than the first known release, or newer than the last
+    one and the builds made from it (`0.5.23.post1`).
     """
-    key = _key(version)
-    if not _key(OLDEST) <= key <= _key(NEWEST):
-        raise ValueError(f"SGLang {version} is not known: give a release from {OLDEST} to {NEWEST}")
-    return max((profile for profile in PROFILES if _key(profile.era) <= key), key=lambda profile: _key(profile.era))
+    wanted, newest = key(version), key(RELEASES[-1])
+    if wanted < key(RELEASES[0]) or (wanted > newest and wanted[0] != newest[0]):
+        raise ValueError(f"SGLang {version} is not known: give a release from {RELEASES[0]} to {RELEASES[-1]}")
+    return [profile for profile in PROFILES if key(profile.era) <= wanted][-1]

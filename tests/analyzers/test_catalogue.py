@@ -7,7 +7,7 @@ import pytest
 
 from sglang_lifecycle.analyzers import catalogue
 from sglang_lifecycle.analyzers.catalogue import Cause, Confusion, UnknownCause, cause, load, read
-from sglang_lifecycle.analyzers.versions import RELEASES, in_range
+from sglang_lifecycle.parsers.versions import RELEASES, in_range
 
 GROUPS = {
     "not-interrupted": "finished finished-undelivered in-flight",
@@ -41,7 +41,8 @@ def table(**changes: Any) -> dict[str, Any]:
         "layer": "process",
         "stages": ["running"],
         "evidence": ["A line."],
-        "versions": "0.5.9 to 0.5.10",
+        "since": "0.5.9",
+        "until": "0.5.10",
         "client_sees": "Nothing.",
     }
     return good | changes

@@ -13,8 +13,8 @@ from sglang_lifecycle.analyzers.coverage_models import Coverage
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.lives import lives
 from sglang_lifecycle.analyzers.questions import catalogue, open_questions
-from sglang_lifecycle.analyzers.versions import RELEASES, key
 from sglang_lifecycle.parsers.log import read
+from sglang_lifecycle.parsers.versions import RELEASES, key
 
 Recorded = Callable[[str], Any]
 Covered = Callable[..., Coverage]

@@ -16,9 +16,9 @@ import pytest
 from sglang_lifecycle import __version__
 from sglang_lifecycle.analyzers.listing import Audit, ServerEvent
 from sglang_lifecycle.analyzers.verdict import EvidenceLine, Verdict
-from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
+from sglang_lifecycle.parsers.versions import RELEASES
 
 Capture = pytest.CaptureFixture[str]
 COMMAND = [sys.executable, "-m", "sglang_lifecycle"]

@@ -105,6 +105,7 @@ def test_the_screen(elsewhere: Path, capsys: Capture) -> None:
         ("tz = ", "Invalid value"),
         ('tz = "Mars/Base"', "lifecycle.toml: tz 'Mars/Base' is no time zone"),
         ('sglang_version = "new"', "lifecycle.toml: sglang_version 'new' is no version"),
+        ('sglang_version = "0.5.10x"', "lifecycle.toml: sglang_version '0.5.10x' is no version"),
         ('fail_on = ["nosuch > 1"]', "lifecycle.toml: 'nosuch > 1': no cause is named 'nosuch'"),
     ],
 )

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from sglang_lifecycle.analyzers.catalogue import load
-from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.cli.errors import ExitCode
 from sglang_lifecycle.cli.formats import Format
 from sglang_lifecycle.cli.requests_table import COLUMNS
 from sglang_lifecycle.cli.settings import SETTINGS, TABLES
 from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.parsers.table import COLUMNS as EVIDENCE
+from sglang_lifecycle.parsers.versions import RELEASES
 
 ROOT = Path(__file__).resolve().parents[2]
 

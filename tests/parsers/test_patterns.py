@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sglang_lifecycle.analyzers.versions import RELEASES
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.facts import note_message
 from sglang_lifecycle.parsers.log import read
 from sglang_lifecycle.parsers.patterns import table
+from sglang_lifecycle.parsers.versions import RELEASES
 
 SAMPLES = tomllib.loads((Path(__file__).parent / "samples.toml").read_text("utf-8"))
 LINES: dict[str, dict[str, Any]] = SAMPLES["line"]

@@ -161,7 +161,7 @@ def transcript_with(**changes: Any) -> str:
         ("[1]", "keys version, config and ops"),
         ("{}", "no version, config, ops"),
         (transcript_with(version="9.9.9"), "give a release from 0.3.6 to 0.5.23"),
-        (transcript_with(version="main"), "not an SGLang version"),
+        (transcript_with(version="main"), "no version of SGLang"),
         (transcript_with(version=5), "version is 5, it must be a string"),
         (transcript_with(config=[]), "config is [], it must be an object"),
         (transcript_with(config={"waiting_timeout": "soon"}), 'waiting_timeout is "soon"'),

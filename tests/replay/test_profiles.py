@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sglang_lifecycle.parsers.versions import RELEASES, key
 from sglang_lifecycle.replay.profiles import PROFILES, profile_for
 
 RECORDED = "0.4.9 0.5.3 0.5.8 0.5.9 0.5.10 0.5.12 0.5.14 0.5.18 0.5.20 0.5.21 0.5.22 0.5.23".split()
@@ -20,7 +21,8 @@ def test_nothing_else_counts_as_recorded() -> None:
 
 
 def test_eras_are_in_order_and_told_apart() -> None:
-    eras = [tuple(map(int, profile.era.split("."))) for profile in PROFILES]
+    eras = [key(profile.era) for profile in PROFILES]
+    assert {profile.era for profile in PROFILES} <= set(RELEASES)
     assert eras == sorted(set(eras))
 
 
@@ -32,7 +34,7 @@ def test_eras_are_in_order_and_told_apart() -> None:
         ("0.4.1", "0.3.6"),
         ("0.4.6.post5", "0.4.4"),
         ("0.4.10", "0.4.9"),
-        ("0.5.0rc2", "0.5.0"),
+        ("0.5.0rc2", "0.5.0rc2"),
         ("0.5.3.post3", "0.5.3"),
         ("0.5.6", "0.5.5"),
         ("0.5.11", "0.5.11"),
@@ -41,6 +43,7 @@ def test_eras_are_in_order_and_told_apart() -> None:
         ("0.5.19", "0.5.18"),
         ("v0.5.21", "0.5.20"),
         ("0.5.23", "0.5.23"),
+        ("0.5.23.post1", "0.5.23"),
     ],
 )
 def test_every_release_maps_to_an_era(version: str, era: str) -> None:

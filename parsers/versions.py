@@ -44,7 +44,11 @@ RELEASES = (
     "0.5.22",
     "0.5.23",
 )
-"""The releases whose behaviour is known, oldest first."""
+"""The releases whose behaviour is known, oldest first.
+
+The tables of messages, fields, faults and causes say with which release something came and with which it went; what has
+not gone has no end there, and is in the newest of these.
+"""
 
 Key = tuple[tuple[int, ...], int, int, int, int]
 """What a version sorts by: its numbers, then pre-release, post-release and development snapshot."""
@@ -69,7 +73,7 @@ def key(version: str) -> Key:
     """
     match = _VERSION.fullmatch(version.strip())
     if match is None:
-        raise ValueError(f"not a version of SGLang: {version!r}")
+        raise ValueError(f"{version!r} is no version of SGLang; give one such as {RELEASES[-1]}")
     numbers = [int(number) for number in match["numbers"].split(".")]
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
