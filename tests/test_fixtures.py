@@ -11,6 +11,7 @@ import pytest
 
 from sglang_lifecycle.cli import selftest
 from sglang_lifecycle.cli.app import main
+from sglang_lifecycle.parsers.evidence import Event
 
 Capture = pytest.CaptureFixture[str]
 
@@ -55,6 +56,12 @@ def test_explain_and_audit_give_the_same_verdicts(scenario: Any, capsys: Capture
         row = by_rid[verdict["rid"]]
         assert {key: verdict[key] for key in shared} == {key: row[key] for key in shared}, verdict["rid"]
         assert [link["cause"] for link in verdict["chain"]] == row["chain"]
+
+
+def test_whose_client_left_has_no_aborted_finish(scenario: Any) -> None:
+    left = {rid for rid, rows in scenario.sent.items() if {row["cause"] for row in rows} == {"client-disconnect"}}
+    ends = {fact.rid: fact.finish_type for fact in scenario.evidence.facts if fact.event is Event.REQUEST_FINISHED}
+    assert "abort" not in {ends.get(rid) for rid in left}
 
 
 @pytest.mark.parametrize(
