@@ -112,10 +112,12 @@ def _too_late(scene: Scene, fact: Fact, notice: float = deaths.NOTICED) -> bool:
 def unanswered(scene: Scene, attempt: Attempt, until: int) -> list[tuple[str, str]]:
     """The aborts that may have taken it out of the queue before a place, each with what would decide.
 
-    Up to 0.4.8 whoever is aborted there gets no answer and no `Finish`, and hangs until its client leaves
-    (managers/scheduler.py:abort_request).
+    Up to 0.4.8 whoever is aborted there gets no answer and no `Finish`, and hangs until its client leaves: to 0.4.6 the
+    scheduler tells nobody (managers/scheduler.py:abort_request), then the API server does not tell who waits
+    (managers/tokenizer_manager.py:_handle_abort_req). A client that waits can be hit from 0.4.4 on, when an abort takes
+    in the rids that begin with its own, and from 0.4.7 on by a call.
     """
-    if not scene.release.may_be("0.3.6", "0.4.8"):
+    if not scene.release.may_be("0.4.4", "0.4.8"):
         return []
     found = []
     calls = scene.call_orders.get("abort", [])

@@ -76,7 +76,8 @@ class Profile:
     aborts_by_prefix: bool = True
     """An abort hits every rid that starts with the one it names (`Scheduler.abort_request`, 0.4.4+)."""
     echoes_queue_aborts: bool = True
-    """A request aborted in the queue is answered (`Scheduler.abort_request`, 0.4.7+)."""
+    """The scheduler says that it aborted a request in its queue (`Scheduler.abort_request`, 0.4.7+). Its client is told
+    from 0.4.9 on: before, `TokenizerManager._handle_abort_req` forgets the request and wakes nobody."""
     marks_are_flags: bool = True
     """Running requests are marked by `to_abort` and `to_abort_message` (`Req`, up to 0.5.4), not by a reason."""
 

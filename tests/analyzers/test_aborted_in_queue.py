@@ -1,4 +1,4 @@
-"""Until 0.4.8 a request that is aborted while it waits hangs until its client gives up: the client is not the cause."""
+"""Up to 0.4.8 a request that is aborted while it waits hangs until its client gives up: the client is not the cause."""
 
 from __future__ import annotations
 
@@ -50,6 +50,16 @@ def test_who_gives_up_a_hanging_request_did_not_end_it(name: str, release: str |
 def test_an_abort_call_is_not_ruled_out(release: str | None, tmp_path: Path) -> None:
     verdict = told(Case(ALONE, "w-1", version=release), tmp_path)
     assert "explicit-abort" not in {each.cause for each in verdict.ruled_out}
+
+
+def test_an_earlier_release_aborts_by_the_whole_rid(tmp_path: Path) -> None:
+    verdict = told(Case(PREFIX, "job-10", version="0.4.3"), tmp_path)
+    assert (verdict.cause, verdict.candidates) == ("client-disconnect", [])
+
+
+@pytest.mark.parametrize("release", ["0.4.4", "0.4.6", *RELEASES])
+def test_whoever_is_aborted_by_the_beginning_of_its_rid_hangs(release: str | None, tmp_path: Path) -> None:
+    hold(Case(PREFIX, "job-10", unproven=LEFT, says="abort-prefix-collision", version=release), tmp_path)
 
 
 def test_a_later_release_answers_whoever_is_aborted_while_it_waits(tmp_path: Path) -> None:

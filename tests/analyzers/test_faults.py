@@ -16,6 +16,7 @@ KNOWN = {
     "zombie-mixes-into-retry": ("0.5.18", "0.5.19", "finished"),
     "rid-leak": ("0.4.9", "0.5.12", "duplicate-rid"),
     "rid-overwritten": ("0.3.6", "0.5.9", "duplicate-rid"),
+    "waiting-abort-hangs": ("0.4.4", "0.4.8", "abort-prefix-collision"),
     "abort-by-prefix": ("0.4.4", "0.5.23", "abort-prefix-collision"),
     "timeout-by-prefix": ("0.5.20", "0.5.23", "timeout-prefix-collision"),
     "session-flag-stuck": ("0.5.11", "0.5.21", "session-stuck"),
