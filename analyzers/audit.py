@@ -111,7 +111,7 @@ def row(incident: Incident, rid: str, since: float | None = None, until: float |
     linked = finding.status == "interrupted" or finding.chain
     return RequestRow(
         rid=rid,
-        status=finding.status,  # type: ignore[arg-type]
+        status=finding.status,
         cause=finding.cause,
         candidates=[Candidate(cause=name, would_decide=what) for name, what in finding.candidates],
         confidence=finding.confidence,

@@ -128,9 +128,9 @@ def _delivered(scene: Scene, attempt: Attempt, entry: Fact, begin: list[Fact]) -
     logged = _logged_until(scene)
     settled = entry.at is not None and logged is not None and logged - entry.at >= _SETTLED
     if not settled or attempt.received is None or hidden(scene, attempt) is not None or not attempt.stream:
-        return Finding("finished", "likely", f"{said}.", [*begin, entry], stage="finished", status="finished")
+        return Finding("finished", "likely", f"{said}.", [*begin, entry], stage="finished")
     text = f"{said}, but no Finish was written: its client had gone."
-    return Finding("finished-undelivered", "likely", text, [*begin, entry], stage="finished", status="finished")
+    return Finding("finished-undelivered", "likely", text, [*begin, entry], stage="finished")
 
 
 @per_scene

@@ -39,8 +39,6 @@ from sglang_lifecycle.analyzers.verdict import (
 )
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
-_NOT_INTERRUPTED = {"finished": "finished", "finished-undelivered": "finished", "in-flight": "in-flight"}
-
 
 def judge(scene: Scene, attempt: Attempt) -> Finding:
     """What ended one attempt."""
@@ -56,7 +54,6 @@ def judge(scene: Scene, attempt: Attempt) -> Finding:
     if scene.life.suspects and any(id(f) in scene.life.suspects for f in finding.evidence if f is not attempt.received):
         finding.doubt("these lines stand among those of one session id, which may hold them: they may be forged")
         finding.candidates.append(("in-flight", "whether a call named a session of several lines: the caller's log"))
-    finding.status = _NOT_INTERRUPTED.get(finding.cause, "interrupted")
     return finding
 
 
@@ -198,7 +195,7 @@ def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
     chain += [Link(cause=c.cause, rid=c.rid, summary=c.summary, evidence=lines.add(c.evidence)) for c in finding.chain]
     return Verdict(
         rid=attempt.rid,
-        status=finding.status,  # type: ignore[arg-type]
+        status=finding.status,
         cause=finding.cause,
         title=entry.title,
         summary=finding.summary,
@@ -339,7 +336,7 @@ def _timeout(finding: Finding) -> str:
 
 def _summary(scene: Scene, attempt: Attempt, finding: Finding) -> AttemptSummary:
     return AttemptSummary(
-        status=finding.status,  # type: ignore[arg-type]
+        status=finding.status,
         cause=finding.cause,
         confidence=finding.confidence,
         received=timestamp(attempt.received_at),

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sglang_lifecycle.analyzers.verdict import Confidence
+from sglang_lifecycle.analyzers.verdict import Confidence, Status
 from sglang_lifecycle.parsers.evidence import Fact
+
+_NOT_INTERRUPTED: dict[str, Status] = {
+    "finished": "finished",
+    "finished-undelivered": "finished",
+    "in-flight": "in-flight",
+}
 
 
 @dataclass(slots=True)
@@ -29,7 +35,6 @@ class Finding:
     evidence: list[Fact] = field(default_factory=list)
     stage: str = "unknown"
     actor: str | None = None
-    status: str = "interrupted"
     chain: list[Cause] = field(default_factory=list)
     """From the proximate cause's own cause to the root; the proximate cause itself is not repeated here."""
     ruled_out: list[Cause] = field(default_factory=list)
@@ -42,6 +47,11 @@ class Finding:
     effects: list[str] = field(default_factory=list)
     client_saw: str | None = None
     http_status: int | None = None
+
+    @property
+    def status(self) -> Status:
+        """What its cause makes of the attempt."""
+        return _NOT_INTERRUPTED.get(self.cause, "interrupted")
 
     def doubt(self, contradiction: str) -> None:
         """Note what does not fit; a verdict with a contradiction is never proven."""

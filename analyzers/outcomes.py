@@ -132,14 +132,14 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
         text, confidence = "It has a Finish, which gives no reason.", "likely"
     else:
         text, confidence = f"It ran to its end ({finish.finish_type}) and was answered.", "proven"
-    finding = Finding("finished", "likely", text, [finish], stage="finished", status="finished", http_status=200)
+    finding = Finding("finished", "likely", text, [finish], stage="finished", http_status=200)
     if confidence == "proven":
         finding.confidence = "proven"
     if finish.retractions:
         finding.effects.append("retracted")
     gone = attempt.of(Event.CLIENT_DISCONNECTED)
     if gone and not _long_after(gone[0], finish):
-        finding.cause, finding.status = "finished-undelivered", "finished"
+        finding.cause = "finished-undelivered"
         finding.evidence.append(gone[0])
     elif (failed := spoilt(scene, attempt)) is not None:
         finding.cause, finding.confidence = "finished-undelivered", "likely"

@@ -62,7 +62,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding | None:
         return undecided(
             text, [(n, "which sample's rid belongs to it") for n in possible], [record, (aborted or mine)[0]]
         )
-    return Finding("finished", "likely", text, [record, mine[0]], stage="finished", status="finished")
+    return Finding("finished", "likely", text, [record, mine[0]], stage="finished")
 
 
 def _kind(record: Fact) -> tuple[object, ...]:

@@ -212,7 +212,7 @@ def _turn(scene: Scene, node: Node) -> Turn:
         accepted=node.accepted,
         replaced_by=node.replaced_by,
         cleared_by=node.cleared_by,
-        status=finding.status,  # type: ignore[arg-type]
+        status=finding.status,
         cause=finding.cause,
         confidence=finding.confidence,
         stage=finding.stage,

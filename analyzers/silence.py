@@ -270,7 +270,6 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
         "likely",
         "Nothing shows that it ended before the log does.",
         mentions.begin(attempt),
-        status="in-flight",
     )
     if any(scene.places[id(fact)] > attempt.order for fact in scene.life.of(Event.SERVER_SIGTERM)):
         finding.candidates.append(("server-shutdown", "the lines that follow: did it end while the server drained?"))

@@ -7,6 +7,7 @@ import pytest
 
 from sglang_lifecycle.analyzers import catalogue
 from sglang_lifecycle.analyzers.catalogue import Cause, Confusion, UnknownCause, cause, load, read
+from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.parsers.versions import RELEASES, in_range
 
 GROUPS = {
@@ -193,6 +194,12 @@ def test_the_vocabulary_of_a_cause_is_the_public_one() -> None:
     assert {item.actor for item in CAUSES} == set(catalogue.ACTORS)
     assert {item.layer for item in CAUSES} == set(catalogue.LAYERS)
     assert {effect for item in CAUSES for effect in item.effects} == set(catalogue.EFFECTS)
+
+
+@pytest.mark.parametrize("item", CAUSES, ids=lambda item: item.id)
+def test_the_status_of_a_finding_is_that_of_its_group(item: Cause) -> None:
+    interrupted = Finding(item.id, "likely", "").status == "interrupted"
+    assert interrupted is (item.group != "not-interrupted")
 
 
 def test_the_data_file_is_in_reading_order() -> None:
