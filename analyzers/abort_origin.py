@@ -120,7 +120,7 @@ def early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     prefix = any(attempt.rid.startswith(a.rid) for a in together)
     names = ["explicit-abort", *["abort-all"] * bool(together), *["abort-prefix-collision"] * prefix, *engine]
     lived_on = any(surely_met(scene, a, calls[-1]) for a in survivors(scene, together, calls[-1]))
-    everyone = len(together) >= len(calls) and not prefix and not lived_on and "abort-all" in names
+    everyone = len(together) >= len(calls) and not prefix and not lived_on
     text = "Aborted by a call of /abort_request before it reached the waiting queue"
     text += f", together with {len(together)} others." if everyone else "."
     cause = "abort-all" if everyone else "abort-prefix-collision" if prefix else "explicit-abort"

@@ -16,8 +16,6 @@ _EVENT = attrgetter("event")
 WARM_UP = "The capital city of France is"
 _PROBE = "HEALTH_CHECK_"
 _HEALTH = re.compile(rf"{_PROBE}[\w.]+")
-_BEGINS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED})
-_CONTROL = frozenset({Event.REQUEST_RECEIVED_OPENAI, Event.METRICS_EXPORTED})
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +51,6 @@ class Attempt:
     """A second `Receive` of the same rid came while this one was open."""
     refused_twin: bool = False
     """There was no `Receive`: the API server refused it because the rid was in flight."""
-    leaving_openai: bool = False
     _by_event: dict[Event, list[Fact]] = field(default_factory=dict)
     _sorted: int = 0  # so many of its facts are known by their kinds
 
@@ -319,8 +316,6 @@ class _Collector:
     def _mention(self, order: int, rid: str, fact: Fact) -> None:
         attempt = self.newest.get(rid)
         if attempt is None:
-            if fact.event in _CONTROL and fact.event is not Event.METRICS_EXPORTED:
-                return
             if fact.tainted and fact.event is not Event.WATCHDOG_DUMPED:
                 return  # a rid that only a stranger's line names is no request
             attempt = self._begin(rid, order)
@@ -373,8 +368,6 @@ def _out_of_turn(ended: Attempt, begun: Attempt) -> bool:
 
 
 _OF_BOTH = ("stream", "session", "max_new_tokens", "prompt_ids", "opening")
-_STAMPED = ("process", "at", "length")
-_MEASURED = ("at", "e2e_s", "completion_tokens", "length")
 _COARSE = 1.0  # seconds by which the time of a `Receive` may be off
 _FINE = 0.01  # seconds: no two records of one rid are so close in time
 _NEAR = 40  # facts by which a collector may deliver lines out of turn

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sglang_lifecycle.analyzers import catalogue
-from sglang_lifecycle.parsers.versions import RELEASES, in_range, key
+from sglang_lifecycle.parsers.versions import RELEASES, in_range
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +59,6 @@ class Fault:
     match: Signature | None = None
     """None where no single verdict shows it."""
 
-    def affects(self, version: str) -> bool:
-        """Whether a version may have the fault.
-
-        A build between the last faulty release and the fix counts as affected, and so does one newer than every known
-        release as long as there is no fix.
-        """
-        if in_range(version, self.first, self.last):
-            return True
-        if key(version) < key(self.first):
-            return False
-        return key(version) < key(self.fixed_in) if self.fixed_in else self.last == RELEASES[-1]
-
 
 _KEYS = frozenset(field.name for field in fields(Fault)) - {"id"}
 _OPTIONAL = frozenset({"last", "fixed_in", "url", "match"})
@@ -81,11 +69,6 @@ def load() -> Mapping[str, Fault]:
     """Every known fault by its id."""
     text = (files(__package__) / "faults.toml").read_text("utf-8")
     return MappingProxyType(read(tomllib.loads(text)))
-
-
-def affecting(version: str | None) -> list[Fault]:
-    """The faults that a version may have; all of them where the version is unknown."""
-    return [fault for fault in load().values() if version is None or fault.affects(version)]
 
 
 def read(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Fault]:

@@ -23,8 +23,6 @@ CALLS = {
     "/close_session": "close",
     "/update_weights": "weights",
     "/update_weight_version": "weights",
-    "/flush_cache": "flush",
-    "/release_memory_occupation": "release",
 }
 """The HTTP calls that matter to a request's life, by the beginning of their path."""
 

@@ -47,7 +47,7 @@ def run(
                 result.requests.append(_row(scene, attempt, finding, prediction))
                 result.forbidden += _impossible(attempt, finding, prediction)
             else:
-                result.forbidden += _overdue(scene, model, attempt)
+                result.forbidden += _overdue(model, attempt)
         result.forbidden += _sessions(scene, model, rids, since, until)
         if rids is None:
             result.forbidden += _crowds(scene)
@@ -153,7 +153,7 @@ def _sessions(
         )
 
 
-def _overdue(scene: Scene, model: Replayer, attempt: Attempt) -> Iterator[ForbiddenStep]:
+def _overdue(model: Replayer, attempt: Attempt) -> Iterator[ForbiddenStep]:
     """A request that waited past the limit, and was answered."""
     limit = model.moments.limits.get("waiting_timeout")
     finish = attempt.finish

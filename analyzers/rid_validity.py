@@ -27,7 +27,7 @@ def resolve(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     return finding
 
 
-def _session(scene: Scene, attempt: Attempt, said: Fact) -> str | None:
+def _session(attempt: Attempt, said: Fact) -> str | None:
     return attempt.session_id or said.session_id
 
 
@@ -57,7 +57,7 @@ def _after(fact: Fact, turn: Attempt) -> bool:
 
 def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """`session id X does not exist`: never opened here, closed, expired, or on another rank."""
-    session = _session(scene, attempt, said)
+    session = _session(attempt, said)
     if session is None:
         return undecided("Its session did not exist.", [(c, "the request log") for c in _GONE], [said])
     lines = attempt.of(Event.REQUEST_REJECTED)  # the scheduler's own line is what its session lines precede
@@ -209,7 +209,7 @@ def _served(turn: Attempt) -> bool:
 
 def _closing(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """`close was requested`: a close or an expiry waits for the running turn (0.5.11 on)."""
-    session = _session(scene, attempt, said) or ""
+    session = _session(attempt, said) or ""
     before = scene.places[id(said)]
     reaped = _over(scene, session, before, Event.SESSION_REAPED)
     deferred = _last(scene, session, before, Event.SESSION_CLOSE_DEFERRED)
@@ -351,7 +351,7 @@ def _busy(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """`already has an active request`: really, or because a turn dropped from the queue left its mark (to 0.5.21)."""
     turns = [
         a
-        for a in scene.sessions.get(_session(scene, attempt, said) or "", ())
+        for a in scene.sessions.get(_session(attempt, said) or "", ())
         if a is not attempt
         and a.order < attempt.order
         and not (a.finish is not None and a.finish.message_id in REFUSALS)

@@ -43,7 +43,7 @@ def check(scene: Scene, attempt: Attempt, finding: Finding) -> None:
     finish = attempt.finish
     known = (*durations(scene, attempt), finish.completion_tokens if finish is not None else None)
     if any(each is not None for each in known):
-        for doubt in _doubts(scene, attempt, finding):
+        for doubt in _doubts(attempt, finding):
             finding.doubt(doubt)
 
 
@@ -66,7 +66,7 @@ def describe(scene: Scene, attempt: Attempt, finding: Finding) -> tuple[str, lis
     return f"{', '.join(parts)}; {fits}", lines
 
 
-def _doubts(scene: Scene, attempt: Attempt, finding: Finding) -> list[str]:
+def _doubts(attempt: Attempt, finding: Finding) -> list[str]:
     finish = attempt.finish
     if finish is None:
         return []

@@ -98,7 +98,7 @@ def what_if(incident: Incident, change: Change) -> WhatIf:
         )
         left_out += plan.left_out
         estimated += sum(service.estimated for service in plan.services.values())
-        notes += _notes(scene, model, profile, config.max_running)
+        notes += _notes(model, profile, config.max_running)
     result.before, result.after = dict(before.most_common()), dict(after.most_common())
     result.interrupted_after = result.interrupted_before - len(result.saved) + len(result.lost)
     result.assumptions = [*_assumptions(result, left_out, estimated), *dict.fromkeys(notes)]
@@ -327,7 +327,7 @@ def _assumptions(result: WhatIf, left_out: int, estimated: int) -> Sequence[str]
     return found
 
 
-def _notes(scene: Scene, model: Replayer, profile: Profile, running: int | None) -> Iterator[str]:
+def _notes(model: Replayer, profile: Profile, running: int | None) -> Iterator[str]:
     limits = model.moments.limits
     for kind, seconds in (("waiting", limits.get("waiting_timeout")), ("running", limits.get("running_timeout"))):
         if seconds is not None:

@@ -23,7 +23,6 @@ from sglang_lifecycle.parsers.replacing import replacing
 if TYPE_CHECKING:
     import polars as pl
 
-SUFFIX = ".parquet"
 _MAGIC = b"PAR1"
 _FORMAT = "4"
 _ROWS = 8_000  # rows of a group: a question about one request reads a few

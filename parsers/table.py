@@ -17,7 +17,6 @@ _TEXT, _INT, _FLOAT, _BOOL, _TEXTS = pl.String, pl.Int64, pl.Float64, pl.Boolean
 
 DETAIL: dict[str, Any] = {
     "again": _INT,
-    "api_error": _TEXT,
     "args": pl.List(pl.Struct({"name": _TEXT, "value": _TEXT})),
     "background": _BOOL,
     "batch": _TEXTS,
