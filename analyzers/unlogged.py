@@ -33,7 +33,7 @@ def _causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> Iterator[str]:
         start, began = end, ended
     if began is None or ended is None:
         return
-    yield from _by_session(scene, attempt, start, end)
+    yield from _by_session(scene, attempt, end)
     for other in scene.ended_between(began - _SLACK, ended + _SLACK):
         finish = other.finish
         assert finish is not None
@@ -50,8 +50,12 @@ def _causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> Iterator[str]:
         yield from ("explicit-abort", "abort-all")
 
 
-def _by_session(scene: Scene, attempt: Attempt, start: int, end: int) -> Iterator[str]:
-    """Whether a newer turn of its session replaced it, or one above it, in a span of places."""
+def _by_session(scene: Scene, attempt: Attempt, end: int) -> Iterator[str]:
+    """Whether a newer turn of its session came before a place to replace it, or one above it.
+
+    However long before: who waits in the queue is only marked, and leaves at its first token (0.4.2 to 0.5.23,
+    session/session_controller.py:Session.create_req).
+    """
     if attempt.session_id is None:
         return
     for named in (attempt.rid, *session_params.ancestors(scene, attempt)):

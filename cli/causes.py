@@ -82,7 +82,9 @@ def _list(causes: list[Cause]) -> RenderableType:
 def _full(cause: Cause) -> RenderableType:
     from rich.console import Group
 
+    from sglang_lifecycle.analyzers import faults
     from sglang_lifecycle.cli.layout import FAINT, LABEL, bullets, grid, numbered, plain, section, title
+    from sglang_lifecycle.cli.words import fault_text
 
     def facts() -> Iterator[tuple[Text, Text]]:
         for label, text in (
@@ -112,6 +114,9 @@ def _full(cause: Cause) -> RenderableType:
                 grid((plain(other.id, LABEL), plain(other.how)) for other in cause.confused_with),
             )
         )
+    if behind := [fault for fault in faults.load().values() if cause.id in fault.causes]:
+        told = (f"{fault_text(fault)}. {fault.shows} {fault.consequence}" for fault in behind)
+        parts.append(section("Known faults of SGLang that may stand behind it", bullets(told)))
     if cause.advice:
         parts.append(section("What to do", numbered(cause.advice)))
     parts.append(plain(""))

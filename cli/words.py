@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sglang_lifecycle.cli.text import listed
 
 if TYPE_CHECKING:
+    from sglang_lifecycle.analyzers.faults import Fault
     from sglang_lifecycle.analyzers.verdict import KnownFault, Replay, Verdict
     from sglang_lifecycle.cli.times import Clock
 
@@ -82,9 +83,12 @@ def cause_title(cause: str) -> str:
         return ""
 
 
-def fault_text(fault: KnownFault) -> str:
+def fault_text(fault: KnownFault | Fault) -> str:
     """A fault of SGLang, with the releases that have it."""
-    until = f"fixed in {fault.fixed_in}" if fault.fixed_in else f"in {fault.last} still there"
+    from sglang_lifecycle.parsers.versions import RELEASES
+
+    there = f"in {fault.last} still there" if fault.last == RELEASES[-1] else f"gone after {fault.last}"
+    until = f"fixed in {fault.fixed_in}" if fault.fixed_in else there
     where = f", {fault.url}" if fault.url else ""
     return f"{fault.title}, since {fault.first}, {until} ({fault.id}{where})"
 

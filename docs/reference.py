@@ -9,6 +9,7 @@ from pathlib import Path
 
 from typer.main import get_command
 
+from sglang_lifecycle.analyzers import faults
 from sglang_lifecycle.analyzers.catalogue import load
 from sglang_lifecycle.cli import columns, settings
 from sglang_lifecycle.cli.app import application
@@ -18,6 +19,7 @@ from sglang_lifecycle.cli.errors import ExitCode
 from sglang_lifecycle.cli.formats import Format
 from sglang_lifecycle.cli.markdown import inline, table
 from sglang_lifecycle.cli.requests_table import COLUMNS
+from sglang_lifecycle.cli.words import fault_text
 from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.parsers.patterns import table as patterns
 from sglang_lifecycle.parsers.table import DETAIL
@@ -109,6 +111,12 @@ def _causes() -> Iterator[str]:
             yield "Easily confused with:\n\n" + "\n".join(told)
         if cause.advice:
             yield "What to do:\n\n" + "\n".join(f"1. {inline(each)}" for each in cause.advice)
+    yield "## Known faults of SGLang"
+    for fault in faults.load().values():
+        yield f"(fault-{fault.id})=\n\n### {fault.id}"
+        yield inline(f"{fault_text(fault)}. {fault.shows} {fault.consequence}")
+        behind = ", ".join(f"[{id}](#cause-{id})" for id in fault.causes)
+        yield f"It may stand behind {behind}." if behind else "It falsifies what the logs say about any request."
 
 
 def _events() -> Iterator[str]:

@@ -97,7 +97,13 @@ REOPENED = (
     + answered(105, "/open_session") + answered(135, "/close_session") + LATER[:1]
     + said(145, "Invalid request: session id S does not exist, self.rid='c-2'") + LATER[1:]
 )  # fmt: skip
+HELD = (  # `v` waits, is replaced, and is let in 89 seconds later; its Finish is not written
+    used("run", 0, 100, LENGTH) + prefill(0, 0) + turn("v", 10, 10)[:1]
+    + turn("n", 12, 108, of="{'id': 'S', 'rid': 'v', 'replace': True}") + decode(range(14, 100, 8), 1, 2)
+    + prefill(101, 0, 1) + prefill(101, 1) + decode([104], 1)
+)  # fmt: skip
 CASES = {
+    "one that waited long after it was replaced": Case(HELD, "v", unproven=LEFT, says="session-replaced"),
     "a call that closes a session whose id looks like a disconnect": Case(
         CLOSING, "r", unproven=LEFT, says="in-flight"
     ),

@@ -256,6 +256,17 @@ class TestCauses:
         assert out.startswith("waiting-timeout  … waited too long in the queue\n")
         assert "\nEasily confused with\n" in out
 
+    def test_one_with_known_faults(self, capsys: Capture) -> None:
+        assert main(["causes", "timeout-prefix-collision"]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert f"since 0.5.20, in {RELEASES[-1]} still there (timeout-by-prefix). A timeout message with status" in out
+        assert "Requests far below their limit are ended" in out
+
+    def test_a_fault_that_went_without_a_known_fix(self, capsys: Capture) -> None:
+        assert main(["causes", "abort-without-effect"]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert "since 0.5.18, gone after 0.5.18 (abort-task-fails" in out
+
     def test_json(self, capsys: Capture) -> None:
         assert main(["causes", "--json"]) == 0
         ids = [each["id"] for each in json.loads(capsys.readouterr().out)]

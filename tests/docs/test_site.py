@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sglang_lifecycle.analyzers import faults
 from sglang_lifecycle.analyzers.catalogue import load
 from sglang_lifecycle.cli.errors import ExitCode
 from sglang_lifecycle.cli.formats import Format
@@ -48,7 +49,7 @@ def codes(site: Path, page: str) -> set[str]:
 
 
 def test_every_cause_command_and_kind_of_fact_has_its_place(site: Path) -> None:
-    assert {f"cause-{id}" for id in load()} <= ids(site, "causes.html")
+    assert {f"cause-{id}" for id in load()} | {f"fault-{id}" for id in faults.load()} <= ids(site, "causes.html")
     assert {str(event).replace(".", "-").replace("_", "-") for event in Event} <= ids(site, "evidence.html")
     shown = subprocess.run([sys.executable, "-m", "sglang_lifecycle", "--help"], capture_output=True, text=True).stdout
     commands = re.findall(r"^  (\w+)  ", shown.partition("Commands:")[2], re.MULTILINE)
