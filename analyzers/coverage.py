@@ -13,8 +13,9 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import inputs
 from sglang_lifecycle.analyzers.coverage_models import Coverage, Gap, LifeCoverage, Offset, RequestLog, Switch
 from sglang_lifecycle.analyzers.explain import timestamp
-from sglang_lifecycle.analyzers.incident import Incident, Scene
+from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.questions import open_questions
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.skew import shared_rooms
 from sglang_lifecycle.analyzers.verdict import Version
 from sglang_lifecycle.parsers.evidence import Event, Fact

@@ -20,9 +20,10 @@ from sglang_lifecycle.analyzers import (
 )
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
-from sglang_lifecycle.analyzers.finding import Cause, Finding
-from sglang_lifecycle.analyzers.incident import Incident, Scene
+from sglang_lifecycle.analyzers.finding import Finding
+from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.legs import Judged
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.verdict import Attempt as AttemptSummary
 from sglang_lifecycle.analyzers.verdict import (
     Candidate,
@@ -343,6 +344,3 @@ def _summary(scene: Scene, attempt: Attempt, finding: Finding) -> AttemptSummary
         ended=timestamp(attempt.ended_at or legs.last_seen(finding, attempt)),
         life=scene.life.number,
     )
-
-
-__all__ = ["Cause", "confirm", "decide", "evidence_line", "explain", "judge", "plain", "times", "timestamp"]

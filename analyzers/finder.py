@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import explain, timestamp
-from sglang_lifecycle.analyzers.incident import Incident, Scene
+from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.parsers.evidence import Fact
 
 Prompts = Callable[[Fact], Iterable[str]]

@@ -10,10 +10,8 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.fingerprint import Release
 from sglang_lifecycle.analyzers.killed import assign
 from sglang_lifecycle.analyzers.lives import Life
-from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Call, Scene
+from sglang_lifecycle.analyzers.scene import Call, Scene
 from sglang_lifecycle.parsers.evidence import Event, Evidence
-
-__all__ = ["CALLS", "PLAIN_ABORTS", "Call", "Incident", "Scene"]
 
 CALLS = {
     "/abort_request": "abort",

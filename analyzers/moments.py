@@ -11,8 +11,7 @@ from functools import cached_property
 
 from sglang_lifecycle.analyzers import abort_origin, session_trace, timeouts
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.incident import Call, Scene
-from sglang_lifecycle.analyzers.scene import ENGINE_CALL
+from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Call, Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.replay.config import Config
 from sglang_lifecycle.replay.cuts import Abort, Alive, Stage

@@ -8,7 +8,7 @@ from sglang_lifecycle.analyzers import session_trace
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import evidence_line, judge, timestamp
 from sglang_lifecycle.analyzers.finding import Finding
-from sglang_lifecycle.analyzers.incident import Incident, Scene
+from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.replay_models import (
     ForbiddenStep,
     ReplayedLife,
@@ -17,6 +17,7 @@ from sglang_lifecycle.analyzers.replay_models import (
     ReplayTotals,
 )
 from sglang_lifecycle.analyzers.replaying import Prediction, Replayer, beside, replayer
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.parsers.evidence import Fact
 
 _LATE = 1.0  # seconds by which a request may be seen to outlive a limit: the poll comes once per iteration

@@ -252,6 +252,3 @@ def _contradiction(prediction: Prediction) -> str:
     if prediction.fitting:
         return f"by the scheduler's rules ({prediction.era}) this end means {' or '.join(prediction.fitting)}"
     return f"by the scheduler's rules ({prediction.era}) it could not end this way"
-
-
-__all__ = ["COVERED", "Prediction", "Replayer", "beside", "compare", "replayer"]

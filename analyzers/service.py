@@ -16,7 +16,7 @@ from itertools import groupby
 
 from sglang_lifecycle.analyzers import time_stats
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.incident import Scene
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.replay.survival import median_total
 
 _LEAST = 5  # tokens from which a rate is worth taking

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sglang_lifecycle.analyzers.incident import Scene
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 KINDS = {

@@ -10,8 +10,9 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
 from sglang_lifecycle.analyzers.explain import evidence_line, judge, timestamp
 from sglang_lifecycle.analyzers.finding import Finding
-from sglang_lifecycle.analyzers.incident import Incident, Scene
+from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import SessionEvent, SessionFinding, SessionRow, Sessions, SessionTree, Turn
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.session_events import Happening, happenings, server_end, streams
 from sglang_lifecycle.analyzers.session_turns import Lost, Node, carries_over, grow
 from sglang_lifecycle.analyzers.verdict import EvidenceLine, Times, Version

@@ -12,9 +12,10 @@ from sglang_lifecycle.analyzers import session_trace
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import judge
 from sglang_lifecycle.analyzers.finding import Finding
-from sglang_lifecycle.analyzers.incident import Incident, Scene
+from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.replay_models import Changed, WhatIf
 from sglang_lifecycle.analyzers.replaying import COVERED, Replayer, replayer
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.service import Service, Services, slots
 from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.replay.config import Config
@@ -335,6 +336,3 @@ def _notes(model: Replayer, profile: Profile, running: int | None) -> Iterator[s
     yield f"at most {running} requests run at once" if running is not None else "any number of requests runs at once"
     if len(model.profiles) > 1:
         yield f"the release may be of several eras; before the change, the rules of {profile.era} are used"
-
-
-__all__ = ["LIMITS", "Change", "what_if"]

@@ -233,6 +233,3 @@ def _another(run: _Run, now: float, alive: _Alive, message: str | None) -> bool:
         started = alive.admitted
         return config.running_timeout is not None and (started is None or now - started <= config.running_timeout)
     return False
-
-
-__all__ = ["FINISHED", "Act", "Deed", "Ended", "Job", "simulate"]
