@@ -36,7 +36,10 @@ _POSSIBLE = {
     "session-parent-unknown": ("0.4.2", "0.4.8"),
     "session-parent-unfinished": ("0.4.2", "0.4.8"),
 }
-"""What writes a plain abort into a `Finish`, and the releases in which it does (an abort before 0.4.7 leaves none)."""
+"""What writes a plain abort into a `Finish`, and the releases in which it does.
+
+A call and a disconnect leave no `Finish` before 0.4.7; what a session ends has one, which says `Unknown error`.
+"""
 
 WOULD_DECIDE = {
     "session-replaced": "the request log: a turn of its session with replace",

@@ -101,7 +101,7 @@ def decide(
     return legs.first(interrupted) if interrupted else legs.last(judged), judged
 
 
-def plain(incident: Incident, rid: str) -> Attempt | None:
+def simply_finished(incident: Incident, rid: str) -> Attempt | None:
     """The attempt of a rid that there is, where it simply ran to its end: `decide` would find nothing else."""
     peers = incident.by_rid[rid]
     scene, attempt = peers[0]

@@ -17,7 +17,7 @@ from functools import cache
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import Tally, event, inputs, inside, order, row, within
-from sglang_lifecycle.analyzers.explain import plain
+from sglang_lifecycle.analyzers.explain import simply_finished
 from sglang_lifecycle.analyzers.incident import CALLS, Incident
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.analyzers.lives import last, times
@@ -146,7 +146,7 @@ class Sweep:
 
     def _look(self, view: _View, rid: str, together: Sequence[str]) -> None:
         """Give the row of a request, if it is settled together with the others of its batch."""
-        finished = plain(view.incident, rid) if self._count is not None else None
+        finished = simply_finished(view.incident, rid) if self._count is not None else None
         if finished is not None and self._count is not None:
             alone = len(together) == 1
             if view.settled is None or (view.known(finished) if alone else all(map(view.ended, together))):

@@ -1,6 +1,6 @@
 """What a platform says of a pod's death: `kubectl describe pod`, `kubectl get events`.
 
-Kernel and systemd lines are in `patterns.toml`. A describe has the time of a container's end; ages (`5m ago`) give no
+Kernel and systemd lines are in `outside.py`. A describe has the time of a container's end; ages (`5m ago`) give no
 time, for nobody knows when they were printed.
 """
 

@@ -27,7 +27,7 @@ _SAME = {
 
 
 class Shape(StrEnum):
-    """Whose form a finish reason has; `parsers.facts` tells it from the order of the keys."""
+    """Whose form a finish reason has; `parsers.requestfacts` tells it from the order of the keys."""
 
     PLAIN = "echo-plain"
     ECHO = "echo-with-reason"
