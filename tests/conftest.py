@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from sglang_lifecycle.analyzers.audit import audit
 from sglang_lifecycle.analyzers.explain import explain
@@ -20,6 +21,9 @@ from sglang_lifecycle.parsers.log import read
 
 ROOT = Path(__file__).resolve().parents[1]
 FIXTURES = ROOT / "fixtures"
+
+settings.register_profile("lifecycle", deadline=None)  # a busy machine is no fault of what is tested
+settings.load_profile("lifecycle")
 
 
 class Scenario:

@@ -12,6 +12,7 @@ FORMS = ("0.3.6", "0.4.0", "0.4.1", "0.4.2", "0.4.4", "0.4.6", "0.4.9", "0.5.3",
 
 # --- not interrupted --------------------------------------------------------------------------------------------------
 @story("finished", *FORMS)
+@story("finished", "0.4.4", "0.4.9", "0.5.10", "0.5.23", level=0)
 def ran_to_its_length(s: Server) -> Ending:
     s.receive("r-1")
     s.wait(2)
@@ -32,14 +33,6 @@ def logged_as_json(s: Server) -> Ending:
     s.receive("r-1", text="one\u2028two\u0085three")
     s.wait(2)
     s.finish("r-1", wordings.stop("END"), tokens=12)
-    return Ending(stage="finished")
-
-
-@story("finished", "0.4.4", "0.4.9", "0.5.10", "0.5.23", level=0)
-def logged_at_the_lowest_level(s: Server) -> Ending:
-    s.receive("r-1")
-    s.wait(2)
-    s.done("r-1")
     return Ending(stage="finished")
 
 

@@ -58,7 +58,7 @@ class Story:
 
     @property
     def id(self) -> str:
-        return f"{self.cause}-{self.name}-{self.release}"
+        return "-".join([self.cause, self.name, self.release, *(f"{k}={v}" for k, v in self.options.items())])
 
     def tell(self) -> Telling:
         server = Server(self.release, **self.options)

@@ -165,7 +165,7 @@ def test_a_line_that_imitates_a_dump_is_none(tmp_path: Path) -> None:
     assert read([str(tmp_path)]).facts == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_mutation_of_a_dump_is_read_or_named(data: st.DataObject, tmp_path: Path) -> None:
     raw = bytearray(CRASH.read_bytes())

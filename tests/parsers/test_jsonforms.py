@@ -70,7 +70,7 @@ def records(draw: st.DrawFn) -> str:
     return "[2026-11-29 10:00:00] " + json.dumps(data, ensure_ascii=False)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(records(), min_size=6, max_size=24), st.sampled_from([600, 3_000, 40_000]))
 def test_records_told_together_say_what_each_says(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], block: int

@@ -207,7 +207,7 @@ def test_a_cut_dump_keeps_what_came_before_the_cut(path: Path) -> None:
     assert [len(each) for each in lists] == [len(whole)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read(data: bytes) -> None:
     for start in (b"", b"\x80\x04"):
@@ -218,14 +218,14 @@ def test_any_bytes_are_read(data: bytes) -> None:
 _CODES = [opcode.code.encode("latin-1") for opcode in pickletools.opcodes]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.sampled_from(_CODES) | st.binary(max_size=3), max_size=60))
 def test_any_opcodes_are_read(parts: list[bytes]) -> None:
     found = pickles.loads(b"\x80\x04" + b"".join(parts) + b".")
     assert isinstance(found.values, list)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_mutated_dumps_are_read(data: st.DataObject) -> None:
     raw = bytearray(data.draw(st.sampled_from(DUMPS)).read_bytes())

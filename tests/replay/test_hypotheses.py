@@ -182,7 +182,7 @@ def small_sessions(draw: st.DrawFn) -> list[Step]:
     return steps
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(small_sessions(), st.sampled_from([profile for profile in PROFILES if profile.session_request_crash is None]))
 def test_the_search_finds_what_trying_every_order_finds(steps: list[Step], profile: Profile) -> None:
     history = replay_session(profile, steps)
@@ -193,7 +193,7 @@ def test_the_search_finds_what_trying_every_order_finds(steps: list[Step], profi
         assert all(forecast.answers <= wanted.get(key, set()) for key, forecast in history.forecasts.items())
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(small_sessions(), st.randoms(use_true_random=False))
 def test_the_order_in_which_steps_are_given_does_not_matter(steps: list[Step], random: object) -> None:
     shuffled = list(steps)

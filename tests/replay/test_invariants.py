@@ -338,7 +338,6 @@ def test_invariants_hold_in_every_era() -> None:
         settings=settings(
             max_examples=400,
             stateful_step_count=40,
-            deadline=None,
             derandomize=True,
             database=None,
             suppress_health_check=list(HealthCheck),

@@ -105,7 +105,7 @@ configs = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(jobs, configs, st.sampled_from(PROFILES))
 def test_every_job_ends_once_within_its_limits_and_the_same_each_time(jobs: list[Job], config: Config, profile) -> None:  # type: ignore[no-untyped-def]
     ends = simulate(profile, config, jobs)
@@ -121,7 +121,7 @@ def test_every_job_ends_once_within_its_limits_and_the_same_each_time(jobs: list
             assert end.at > job.at + config.waiting_timeout
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(jobs, st.none() | st.integers(1, 4), st.sampled_from(PROFILES))
 def test_without_limits_nobody_dies(jobs: list[Job], slots: int | None, profile) -> None:  # type: ignore[no-untyped-def]
     ends = simulate(profile, Config(max_running=slots), jobs)

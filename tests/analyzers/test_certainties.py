@@ -1,4 +1,4 @@
-"""What must not be doubted: the near misses that look like the near misses."""
+"""What must not be doubted, though it looks like what must."""
 
 from __future__ import annotations
 
