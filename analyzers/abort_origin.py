@@ -2,7 +2,8 @@
 
 The text is the same for an abort call, an abort of another rid that is a prefix, abort-all, a pause, a weight update,
 a grammar that refused a token and a session's replace. What separates them is which calls stand around the end and
-who else ended with it. An access line carries no rid, so a caller known only by one is at best `likely`.
+who else ended with it. An access line carries no rid, so a caller known only by one is at best `likely`. In SGLang
+`managers/scheduler.py:abort_request` decides whom an abort hits (0.3.6 to 0.5.23).
 """
 
 from __future__ import annotations
@@ -96,7 +97,12 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
 
 
 def _further(scene: Scene, attempt: Attempt) -> list[str]:
-    """What looks like an abort by the records alone: a chunked prompt's timeout, a refused parent of old releases."""
+    """What looks like an abort by the records alone.
+
+    A timeout that meets a prompt in chunks loses its text (0.5.20 on,
+    managers/scheduler.py:process_pending_chunked_abort); a refused parent had none of its own (0.4.2 to 0.4.8,
+    managers/session_controller.py:Session.create_req).
+    """
     finish, release = attempt.finish, scene.release
     assert finish is not None
     found = []
@@ -280,7 +286,10 @@ def _twin_left(scene: Scene, attempt: Attempt) -> Finding | None:
 
 
 def twin_left(scene: Scene, attempt: Attempt) -> Fact | None:
-    """The line of a disconnect just before it ended that is about the request whose rid it took."""
+    """The line of a disconnect just before it ended that is about the request whose rid it took.
+
+    Up to 0.5.9 nothing keeps two requests from having one rid (managers/tokenizer_manager.py:_send_one_request).
+    """
     ended = attempt.ended_at
     if ended is None or scene.release.within("0.5.10"):
         return None
@@ -318,7 +327,13 @@ _PREFIX_ENDS = {
 
 
 def left(scene: Scene, attempt: Attempt) -> list[tuple[Attempt, Fact]]:
-    """The requests whose rid is its prefix and that were aborted just before it ended, with the line that says so."""
+    """The requests whose rid is its prefix and that were aborted just before it ended, with the line that says so.
+
+    An abort takes in the rids that begin with its own from 0.4.4 on (managers/scheduler.py:abort_request). A token that
+    a grammar refuses ends its request by such an abort from 0.4.10 to 0.5.15
+    (managers/scheduler_components/batch_result_processor.py:_accept_grammar_tokens, before 0.5.13
+    managers/scheduler_output_processor_mixin.py).
+    """
     ended = attempt.ended_at
     if ended is None or scene.release.within("0.3.6", "0.4.3"):
         return []

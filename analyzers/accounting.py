@@ -26,7 +26,9 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
     """The first batch line that has no room for it: what ran and waited then is accounted for by other requests.
 
     The line that follows its arrival may be the batch that took it in, so the one after that is the first that counts.
-    Where its own time stats were written, it left just then (`observability/req_time_stats.py`, 0.4.7 on).
+    Up to 0.5.2 the lines of a disaggregated server do not count who waits for a transfer
+    (`managers/scheduler_metrics_mixin.py:log_prefill_stats`). Where its own time stats were written, it left just then
+    (`observability/req_time_stats.py`, 0.4.7 on).
     """
     stats = attempt.of(Event.REQUEST_STATS)
     if stats and attempt.received is not None:

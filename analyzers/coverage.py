@@ -154,7 +154,10 @@ def _request_log(scene: Scene) -> RequestLog:
 
 
 def _levels(scene: Scene, records: list[Fact]) -> set[int]:
-    """The levels that the fields shown allow: what a level leaves out has changed twice (0.4.4, 0.4.9)."""
+    """The levels that the fields shown allow: what a level leaves out has changed twice (0.4.4, 0.4.9).
+
+    `managers/tokenizer_manager.py:get_log_request_metadata`, from 0.5.7 on `utils/request_logger.py`.
+    """
     found: set[int] = set()
     for fact in records:
         fields = fact.detail.get("fields")

@@ -52,7 +52,9 @@ def certain(scene: Scene, entry: Fact) -> bool:
 def missed(scene: Scene, attempt: Attempt) -> Fact | None:
     """The crash dump that should list an attempt, were it open, and does not; None where that can't be told.
 
-    Health checks are left out of dumps; members of a batch and samples (n > 1) are in them under other rids.
+    Health checks are left out of dumps; members of a batch and samples (n > 1) are in them under other rids. Up to
+    0.5.9 only what was sent to the scheduler is in them
+    (`managers/tokenizer_manager.py:dump_requests_before_crash`, 0.4.9 on).
     """
     record = attempt.received
     dumps = crash_dumps(scene)
@@ -61,7 +63,7 @@ def missed(scene: Scene, attempt: Attempt) -> Fact | None:
     if scene.several_workers or (record.detail.get("n") or 1) > 1 or "batch" in record.detail:
         return None
     if scene.release.may_be("0.4.9", "0.5.9") and (apart(attempt) or held(scene, attempt)):
-        return None  # to 0.5.9 only what was sent to the scheduler is listed
+        return None
     (dump,) = dumps.values()
     if attempt.rid in _listed(scene):
         return None  # it lists the rid; the clocks of dump and log disagree about when it came

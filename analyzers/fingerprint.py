@@ -94,8 +94,8 @@ def fingerprint(life: Life, told: Release | None = None) -> Release:
 def out_of_form(facts: Sequence[Fact]) -> frozenset[int]:
     """The identities of request-log records that the release of a log's other records does not write.
 
-    Where records have no stamp (0.5.8 to 0.5.11), one with a stamp and with only some of the fields is a text that
-    imitates one, of a record whose beginning the log lacks.
+    Where records have no stamp (0.5.8 to 0.5.11, `utils/log_utils.py`), one with a stamp and with only some of the
+    fields is a text that imitates one, of a record whose beginning the log lacks.
     """
     told = [fact for fact in facts if fact.pattern == "reqlog.text" and fact.event in _RECORDS and not fact.tainted]
     kinds = [fact for fact in told if "fields" in fact.detail]

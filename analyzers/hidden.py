@@ -27,8 +27,9 @@ def hidden(scene: Scene, attempt: Attempt, until: Fact | None = None) -> str | N
 
 @per_scene
 def _only_slow(scene: Scene) -> bool:
-    """Whether only slow requests seem to have a `Finish` (SGLANG_LOG_REQUEST_EXCEEDED_MS, 0.5.7 on).
+    """Whether only slow requests seem to have a `Finish`.
 
+    SGLANG_LOG_REQUEST_EXCEEDED_MS hides those of the others (0.5.7 on, `utils/request_logger.py:log_finished_request`).
     More streams without one left the engine than requests with one ended, and none of these ended at once.
     """
     if not scene.release.may_be("0.5.7"):

@@ -48,7 +48,10 @@ def identify(incident: Incident, text: str) -> Identity | None:
 
 
 def _of_workers(incident: Incident, text: str) -> list[str]:
-    """The rids that several tokenizer workers made of one: they write their pid before it (0.5.2 to 0.5.3.post3)."""
+    """The rids that several tokenizer workers made of one: they write their pid before it (0.5.2 to 0.5.3.post3).
+
+    `managers/multi_tokenizer_mixin.py`.
+    """
     return [
         rid
         for rid, peers in incident.by_rid.items()

@@ -331,7 +331,10 @@ def _keyed(scene: Scene, attempt: Attempt) -> Finding | None:
 
 
 def _overwritten_twin(scene: Scene, attempt: Attempt) -> Attempt | None:
-    """An attempt of the same rid that was open when this one came and that it displaced (to 0.5.9)."""
+    """An attempt of the same rid that was open when this one came and that it displaced.
+
+    Up to 0.5.9 (managers/tokenizer_manager.py:_send_one_request).
+    """
     if scene.release.within("0.5.10"):
         return None
     return next((a for a in scene.by_rid[attempt.rid] if a.overwritten and a is not attempt), None)
@@ -389,7 +392,10 @@ def _outputs(scene: Scene, attempt: Attempt) -> Finding | None:
 
 
 def _overwritten(scene: Scene, attempt: Attempt) -> Finding | None:
-    """A second `Receive` of the same rid while it was open: up to 0.5.9 it takes the first one's place silently."""
+    """A second `Receive` of the same rid while it was open: up to 0.5.9 it takes the first one's place silently.
+
+    managers/tokenizer_manager.py:_send_one_request; later `_init_req_state` refuses the second.
+    """
     if not attempt.overwritten or scene.release.within("0.5.10"):
         return None
     second = _second(scene, attempt)

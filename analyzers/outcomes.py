@@ -118,7 +118,8 @@ _OF_STUBS = frozenset({"queue_full", "priority_evicted"})
 
 
 def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
-    whole = scene.release.may_be("0.3.6", "0.5.9") and not finish.detail.get("cut")  # later ones all have a reason
+    """One that ran to its end. Up to 0.5.9 a whole `Finish` may lack a reason; later ones all have one."""
+    whole = scene.release.may_be("0.3.6", "0.5.9") and not finish.detail.get("cut")
     if transfers.handed_over(scene, attempt):
         return _refused_all_the_same(scene, attempt, _OF_A_STUB) or transfers.sent(scene, attempt)
     if finish.finish_type is None and not whole:

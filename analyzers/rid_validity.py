@@ -113,7 +113,10 @@ def _served_elsewhere(scene: Scene, attempt: Attempt, session: str) -> list[Fact
 
 
 def _opened_unseen(scene: Scene, over: Fact, said: Fact) -> bool:
-    """Whether a session may have been opened again after it was over: up to 0.5.10 only an access line shows it."""
+    """Whether a session may have been opened again after it was over.
+
+    Up to 0.5.10 only an access line shows it; later `session/session_controller.py:SessionController.open` does.
+    """
     if scene.release.within("0.5.11") or over.at is None or said.at is None:
         return False
     calls = scene.calls_between("open", over.at - _AT_ONCE, said.at + _AT_ONCE)
@@ -183,7 +186,8 @@ def _never_seen_open(scene: Scene, attempt: Attempt, said: Fact, session: str, b
 def old_refusal(scene: Scene, attempt: Attempt) -> Finding | None:
     """A refused parent rid of 0.4.2 to 0.4.8: the text is that of an abort, and the whole prompt is prefilled first.
 
-    Told by what such an end looks like: a session request with a parent rid that stops at its first token.
+    `managers/session_controller.py:Session.create_req` marks the request and gives it no text. Told by what such an end
+    looks like: a session request with a parent rid that stops at its first token.
     """
     finish = attempt.finish
     if finish is None or attempt.parent_rid is None or not scene.release.within("0.4.2", "0.4.8"):
@@ -244,7 +248,10 @@ def _parent(scene: Scene, attempt: Attempt) -> Attempt | None:
 
 
 def _parent_invalid(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
-    """`Invalid request session id`: the parent is not in the tree, or, up to 0.5.9, had not finished."""
+    """`Invalid request session id`: the parent is not in the tree, or, up to 0.5.9, had not finished.
+
+    `managers/session_controller.py:Session.create_req`, from 0.5.11 on `session/session_controller.py`.
+    """
     warning = _warning(scene, attempt, said)
     if warning is not None and not scene.release.within("0.5.10"):
         return _unfinished(scene, attempt, warning, said)
@@ -348,7 +355,10 @@ _OF_END = {
 
 
 def _busy(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
-    """`already has an active request`: really, or because a turn dropped from the queue left its mark (to 0.5.21)."""
+    """`already has an active request`: really, or because a turn dropped from the queue left its mark.
+
+    The mark is `Session._inflight` (0.5.11 on, `session/session_controller.py`); up to 0.5.21 a drop does not clear it.
+    """
     turns = [
         a
         for a in scene.sessions.get(_session(attempt, said) or "", ())

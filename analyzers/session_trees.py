@@ -131,7 +131,10 @@ class _Session:
         return "open" if any(node.accepted and node.attempt.finish is not None for node in self.nodes) else "unknown"
 
     def _stuck(self) -> bool:
-        """Whether its next turn will be refused: the last one was dropped from the queue and left its mark."""
+        """Whether its next turn will be refused: the last one was dropped from the queue and left its mark.
+
+        `Session._inflight`, which a drop does not clear from 0.5.11 to 0.5.21 (`session/session_controller.py`).
+        """
         if not self.nodes or not self.streaming or not self.scene.release.within("0.5.11", "0.5.21"):
             return False
         return self.nodes[-1].dropped and self.nodes[-1].accepted
@@ -172,7 +175,10 @@ class _Session:
 
 
 def _streaming(scene: Scene, facts: Lines, nodes: Sequence[Node]) -> bool | None:
-    """Whether a session streams. No line says so, but much happens to one kind only."""
+    """Whether a session streams. No line says so, but much happens to one kind only.
+
+    None streams before 0.5.10 (`managers/session_controller.py`), or without `--enable-streaming-session`.
+    """
     if scene.release.within("0.3.6", "0.5.9") or scene.life.args.get("enable_streaming_session") is False:
         return False
     if streams(fact for _, fact in facts):

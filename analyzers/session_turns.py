@@ -130,7 +130,11 @@ def carries_over(nodes: Sequence[Node]) -> bool:
 
 
 def grow(scene: Scene, nodes: Sequence[Node], streaming: bool) -> None:
-    """Give every turn its parent, its state in the tree and, where it lost it, the history that it lacks."""
+    """Give every turn its parent, its state in the tree and, where it lost it, the history that it lacks.
+
+    In 0.5.10 alone a streaming turn takes the place of the one before as it comes in, finished or not
+    (`managers/session_controller.py:Session.create_req`).
+    """
     at_once = scene.release.within("0.5.10", "0.5.10") is True
     held = _Held(nodes, at_once)
     taken: dict[str, int] = {}
@@ -202,7 +206,10 @@ def _clear(nodes: Sequence[Node], above: Node, rid: str) -> None:
 
 
 def _maybe_opened_between(scene: Scene, above: Node, node: Node) -> bool:
-    """Whether the session may have been opened anew between two turns: up to 0.5.10 no line names it."""
+    """Whether the session may have been opened anew between two turns: up to 0.5.10 no line names it.
+
+    Later `session/session_controller.py:SessionController.open` does.
+    """
     if scene.release.within("0.5.11"):
         return False
     calls = [c for c in scene.calls if c.kind == "open" and above.attempt.order < c.order < node.attempt.order]

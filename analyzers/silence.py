@@ -142,7 +142,11 @@ _ENDED = frozenset({Event.PROCESS_EXITED, Event.PROCESS_CRASHED})
 
 
 def _cut_by_shutdown(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
-    """Whether a shutdown cut it: the processes have gone, or the drain still listed it and is to be believed."""
+    """Whether a shutdown cut it: the processes have gone, or the drain still listed it and is to be believed.
+
+    From 0.4.9 to 0.5.12 it lists what was aborted in the queue as well, since
+    `managers/tokenizer_manager.py:_handle_abort_req` keeps its state.
+    """
     if deaths.remembered(scene, attempt) is False:
         return False  # it had ended before the list of what was left
     if scene.life.restarted or scene.life.killed:

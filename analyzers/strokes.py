@@ -85,7 +85,8 @@ def held_back(scene: Scene, attempt: Attempt, until: int) -> bool:
 def surely_met(scene: Scene, attempt: Attempt, call: Call) -> bool:
     """Whether an abort of all would have ended a request that was there when a call came.
 
-    It had to have reached the scheduler; and up to 0.5.13 an abort is lost on a prompt that is read in chunks.
+    It had to have reached the scheduler; and up to 0.5.13 an abort is lost on a prompt that is read in chunks (later
+    `managers/scheduler.py:process_pending_chunked_abort` sees to it).
     """
     came = attempt.received_at
     there = came is None or call.at is None or call.at + (call.fact.at_error or 0.0) - came > _REACHES

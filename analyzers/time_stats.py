@@ -15,7 +15,10 @@ _ABSURD = 1e5  # seconds: an unset stamp, not a duration
 
 
 def durations(scene: Scene, attempt: Attempt) -> tuple[float | None, float | None]:
-    """Seconds that it waited and ran, where a record that can be believed says so."""
+    """Seconds that it waited and ran, where a record that can be believed says so.
+
+    Up to 0.5.2 nothing stamps what the time stats are made of (`metrics/collector.py:TimeStats`, 0.4.7 on).
+    """
     finish = attempt.finish
     waited = ran = None
     stats = next((f for f in attempt.of(Event.REQUEST_STATS) if f.detail.get("kind") != "unknown"), None)

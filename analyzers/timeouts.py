@@ -45,7 +45,10 @@ def spent(attempt: Attempt, message_id: str) -> float | None:
 
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
-    """A `Request waiting|running timeout reached.`: whose timeout was it?"""
+    """A `Request waiting|running timeout reached.`: whose timeout was it?
+
+    It hits every rid that begins with its own from 0.5.20 on (managers/scheduler.py:_poll_timeout_aborts).
+    """
     assert attempt.finish is not None
     message_id = attempt.finish.message_id or ""
     ran = ran_before(attempt)

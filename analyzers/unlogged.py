@@ -16,7 +16,8 @@ _SLACK = 1.0  # seconds by which lines of several processes may stand in the wro
 def causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> list[str]:
     """The causes that struck in the span in which an attempt left, each once.
 
-    `gone` is the line that shows that it had; the batch line before that still had room for it.
+    `gone` is the line that shows that it had; the batch line before that still had room for it. Aborts hit by the
+    beginning of a rid (managers/scheduler.py:abort_request), timeouts from 0.5.20 on (`_poll_timeout_aborts`).
     """
     return list(dict.fromkeys(_causes(scene, attempt, gone)))
 
