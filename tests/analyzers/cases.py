@@ -61,6 +61,18 @@ def said(second: int, text: str, rank: str = "") -> Story:
     return [(second, f"[{clock(second)}{rank}] {text}")]
 
 
+def started(second: int = 0, pid: int | None = None, more: str = "") -> Story:
+    """A server's start. `more`: arguments that it has besides."""
+    arguments = said(second, f"server_args=ServerArgs(model_path='m', port=30000{more})")
+    process = said(second + 2, f"INFO:     Started server process [{pid}]") if pid is not None else []
+    return arguments + process + said(second + 3, "The server is fired up and ready to roll!")
+
+
+def crashed(second: int) -> Story:
+    """A scheduler's exception, with nothing after it."""
+    return said(second, "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: CUDA error")
+
+
 def answered(second: int, path: str, status: str = "200 OK", method: str = "POST") -> Story:
     return said(second, f'INFO:     127.0.0.1:1 - "{method} {path} HTTP/1.1" {status}')
 

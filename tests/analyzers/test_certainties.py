@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import LENGTH, Case, answered, changed, decode, prefill, said, stream, told
+from cases import LENGTH, Case, answered, changed, decode, prefill, said, started, stream, told
 from lines import ABORTED, Story, used
 
-READY = said(0, "server_args=ServerArgs(model_path='m', port=30000)") + said(
-    3, "The server is fired up and ready to roll!"
-)
 LEFT = "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='{}'"
 CONFIGURED = "Config logging: obj=ConfigureLoggingReq(rid=None, log_requests={}, log_requests_level=1)"
 OTHER = used("b", 0, 30, LENGTH)
@@ -18,7 +15,7 @@ OTHER = used("b", 0, 30, LENGTH)
 
 def left(rid: str, *more: Story) -> Story:
     """A stream that leaves, beside one that goes on."""
-    lines = READY + OTHER[:1] + prefill(4, 0) + stream(rid, 5) + answered(5, "/generate") + prefill(5, 1)
+    lines = started() + OTHER[:1] + prefill(4, 0) + stream(rid, 5) + answered(5, "/generate") + prefill(5, 1)
     return lines + decode([8, 12], 1) + [line for story in more for line in story] + OTHER[1:]
 
 
@@ -51,19 +48,21 @@ CASES = {
         Case(said(0, "Start update_weights. Load format=auto") + left("a"), "a"), "client-disconnect",
     ),
     "a client that was found gone before its request ended": (
-        Case(READY + used("a", 5, 40, LENGTH)[:1] + said(10, LEFT.format("a")) + used("a", 5, 40, LENGTH)[1:], "a"),
+        Case(started() + used("a", 5, 40, LENGTH)[:1] + said(10, LEFT.format("a")) + used("a", 5, 40, LENGTH)[1:], "a"),
         "finished-undelivered",
     ),
     "an abort call before the client of a prefix left": (
         Case(
-            READY + used("job-1", 5, 5)[:1] + used("job-12", 6, 20, ABORTED)[:1] + answered(20, "/abort_request")
+            started() + used("job-1", 5, 5)[:1] + used("job-12", 6, 20, ABORTED)[:1] + answered(20, "/abort_request")
             + used("job-12", 6, 20, ABORTED)[1:] + said(21, LEFT.format("job-1")), "job-12",
         ),
         "explicit-abort",
     ),
-    "one that ends while the ranks open a session": (Case(READY + SESSIONS, "a"), "finished"),
-    "one that ends between sessions whose openings have no access line": (Case(READY + UNANSWERED, "a"), "finished"),
-    "one that ends while several sessions are opened": (Case(READY + OVERLAPPING, "a"), "finished"),
+    "one that ends while the ranks open a session": (Case(started() + SESSIONS, "a"), "finished"),
+    "one that ends between sessions whose openings have no access line": (
+        Case(started() + UNANSWERED, "a"), "finished",
+    ),
+    "one that ends while several sessions are opened": (Case(started() + OVERLAPPING, "a"), "finished"),
 }  # fmt: skip
 
 

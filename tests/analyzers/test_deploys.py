@@ -5,16 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import Case, decode, hold, prefill, said, stream, told
+from cases import Case, decode, hold, prefill, said, started, stream, told
 from lines import Story, used
 
-READY = "The server is fired up and ready to roll!"
 TERM = "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
-START = said(0, "server_args=ServerArgs(model_path='m', port=30000)") + said(3, READY)
-AGAIN = (
-    said(60, "server_args=ServerArgs(model_path='m', port=30000)") + said(63, READY) + used("later", 70, 72)[:1]
-    + prefill(70, 0) + used("later", 70, 72)[1:]
-)  # fmt: skip
+AGAIN = started(60) + used("later", 70, 72)[:1] + prefill(70, 0) + used("later", 70, 72)[1:]
 POD = """Name:             sglang-0
 Namespace:        default
 Containers:
@@ -35,13 +30,13 @@ def listed(*rids: str) -> str:
 
 def drained(text: str) -> Story:
     runs = stream("a", 10) + used("b", 10, 10)[:1] + prefill(10, 0, new=2) + decode([12, 16, 20], 2)
-    return START + runs + said(20, TERM) + said(20, text) + decode([24], 2) + said(25, text) + decode([28], 2)
+    return started() + runs + said(20, TERM) + said(20, text) + decode([24], 2) + said(25, text) + decode([28], 2)
 
 
 OLD = "Gracefully exiting... remaining number of requests 2"
 LATE = (
-    START + used("b", 10, 10)[:1] + prefill(10, 0) + decode([12, 16, 20], 1) + said(20, TERM) + said(20, listed("b"))
-    + stream("late", 22) + prefill(22, 1) + decode([24], 2)
+    started() + used("b", 10, 10)[:1] + prefill(10, 0) + decode([12, 16, 20], 1) + said(20, TERM)
+    + said(20, listed("b")) + stream("late", 22) + prefill(22, 1) + decode([24], 2)
 )  # fmt: skip
 CASES = {
     **{

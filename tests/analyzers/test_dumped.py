@@ -7,6 +7,9 @@ from pathlib import Path
 
 import orjson
 import pytest
+from cases import Case, answered, crashed, decode, hold, prefill, said, started, stream
+from dumps import NAME, pickled
+from lines import RECEIVE, Story, clock, used
 
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
@@ -133,3 +136,116 @@ def test_facts_of_a_dump_survive_their_lines() -> None:
     rows = [orjson.loads(line) for line in exhibits.lines("dumps", _dump(KILLED))]
     assert len(rows) == 8
     assert all(row["event"] in ("server.dumped", "request.dumped") for row in rows)
+
+
+def dumped(second: int, finished: int, unfinished: int) -> Story:
+    """A scheduler's exception, and what the API server says of the dump that it then writes."""
+    counts = f"Dumped {finished} finished and {unfinished} unfinished requests before crash to /dumps/host/{NAME}"
+    return crashed(second) + said(second, counts)
+
+
+# To 0.5.9 a dump does not list who had not been sent to the scheduler yet.
+SERVED = started() + stream("r", 10) + answered(10, "/generate") + prefill(10, 0) + decode([11, 12, 13], 1)
+HELD = (
+    answered(14, "/pause_generation")
+    + stream("p", 16)
+    + answered(16, "/generate")
+    + said(20, "Start update_weights. Load format=auto")
+)
+MEDIA = (
+    stream("p", 16, more=", image_data=['https://slow/picture.png']") + answered(16, "/generate") + decode([18, 22], 1)
+)
+
+
+@pytest.mark.parametrize("story", [HELD, MEDIA], ids=["a pause that keeps what runs", "an image that is fetched"])
+def test_who_was_still_held_by_the_api_server_did_not_leave(story: Story, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(pickled([("r", 10, 30, None)]))
+    story = SERVED + story + dumped(30, 0, 1)
+    hold(Case(story, "p", {"client-disconnect"}, says="scheduler-crash", version="0.5.9"), tmp_path)
+
+
+def chat(rid: str, second: int) -> Story:
+    body = "ChatCompletionRequest(messages=[{'role': 'user', 'content': 'x'}], model='m', stream=False)"
+    return [*said(second, f"Receive OpenAI: obj={body}"), (second, RECEIVE.format(at=clock(second), rid=rid))]
+
+
+def served(at: int) -> Story:
+    lines = used(f"z-{at}", at, at + 3)
+    return lines[:1] + prefill(at, 0) + decode([at + 2], 1) + lines[1:] + answered(at + 3, "/generate")
+
+
+def refused_long_before(between: Story, access: bool) -> Story:
+    """`p` is too long and gets its 400 at 20 s; ten minutes later others come and go, then the scheduler crashes."""
+    lines = (
+        started() + served(5) + chat("p", 20) + between + answered(20, "/v1/chat/completions", "400 Bad Request")
+        + [line for at in range(600, 681, 20) for line in served(at)] + used("v", 700, 700)[:1] + prefill(700, 0)
+        + dumped(705, 5, 2)
+    )  # fmt: skip
+    return lines if access else [line for line in lines if "HTTP/1.1" not in line[1]]
+
+
+@pytest.mark.parametrize(
+    ("between", "access"), [([], False), (stream("w", 20), True)], ids=["no access log", "a stream beside"]
+)
+@pytest.mark.parametrize("says", ["invalid-request", "input-too-long"])
+def test_a_leaked_state_is_no_victim(says: str, between: Story, access: bool, tmp_path: Path) -> None:
+    """From 0.5.10 to 0.5.12 who was refused stays in the list of what is unfinished."""
+    (tmp_path / NAME).write_bytes(pickled([("p", 20, 705, None), ("v", 700, 705, None)], streams=False))
+    story = refused_long_before(between, access)
+    hold(Case(story, "p", {"scheduler-crash"}, says=says, version="0.5.10"), tmp_path)
+
+
+_STOP = {"type": "stop", "matched": 2}
+_CUT = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
+
+
+def slow_ones_logged() -> tuple[Story, bytes]:
+    """A chat service with SGLANG_LOG_REQUEST_EXCEEDED_MS=5000; a weight update with abort_all; then a crash."""
+    lines = started()
+    entries: list[tuple[str, int, int, dict[str, object] | None]] = []
+    for number in range(10):
+        at, rid, slow = 10 + 10 * number, f"s-{number:02}", number % 4 == 3
+        end = at + (8 if slow else 1)
+        lines += stream(rid, at) + answered(at, "/v1/chat/completions") + prefill(at, 0) + decode([at + 1], 1)
+        lines += stream(rid, at, end)[1:] if slow else []
+        entries.append((rid, at, end, _STOP))
+    lines += stream("w", 120) + answered(120, "/v1/chat/completions") + prefill(120, 0)
+    lines += said(122, "Start update_weights. Load format=auto") + answered(140, "/update_weights_from_disk")
+    entries.append(("w", 120, 122, _CUT))
+    lines += stream("v", 145) + answered(145, "/v1/chat/completions") + prefill(145, 0) + dumped(150, 11, 1)
+    return lines, pickled([*entries, ("v", 145, 150, None)])
+
+
+@pytest.mark.parametrize(
+    ("rid", "never", "says"),
+    [("w", "client-disconnect", "weight-update-abort"), ("s-00", "finished-undelivered", "finished")],
+)
+def test_who_was_too_quick_for_a_finish_need_not_have_left(rid: str, never: str, says: str, tmp_path: Path) -> None:
+    """Where only slow requests have a `Finish`, an aborted entry without one does not say that its client left."""
+    lines, dump = slow_ones_logged()
+    (tmp_path / NAME).write_bytes(dump)
+    hold(Case(lines, rid, {never}, says=says), tmp_path)
+
+
+CONFIG = said(60, "Config logging: obj=ConfigureLoggingReq(log_requests=True, log_requests_level=2)")
+
+
+def quick(number: int, start: int) -> Story:
+    lines = used(f"f-{number}", start, start + 2)
+    return lines[:1] + prefill(start, 1) + lines[1:] + answered(start + 2, "/generate")
+
+
+def switched_on(config: Story) -> Story:
+    """One that came before runs on, unseen; `a` leaves at 110 s, as the decode lines show."""
+    return (
+        started() + prefill(10, 0) + decode(range(12, 60, 20), 1)
+        + config + answered(60, "/configure_logging") + decode(range(62, 101, 20), 1) + stream("a", 101)
+        + answered(101, "/generate") + prefill(101, 1) + decode([106], 2) + decode(range(120, 630, 20), 1)
+        + [line for n in range(5) for line in quick(n, 201 + 80 * n)] + dumped(650, 3, 1)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [CONFIG, []], ids=["with the line", "the access line alone"])
+def test_a_count_that_fits_by_chance_proves_nothing(config: Story, tmp_path: Path) -> None:
+    """The request log was switched on while a request ran."""
+    hold(Case(switched_on(config), "a", unproven={"scheduler-crash"}, says="client-disconnect"), tmp_path)

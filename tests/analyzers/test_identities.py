@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from cases import answered, changed, prefill, said, started
+from lines import ABORTED, used, write
 
 from sglang_lifecycle.cli.app import main
 
@@ -112,3 +114,24 @@ def test_a_trace_names_the_rid(tmp_path: Path, explained) -> None:
 def test_an_unknown_id_stays_unknown(explained) -> None:
     (verdict,) = explained("nobody", received("r-1"), gateway(REFUSED))
     assert verdict["status"] == "not-found"
+
+
+GONE = "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='4712_job-9'"
+CUT = used("4711_job-7", 10, 14, ABORTED)
+OF_WORKERS = (
+    started(more=", tokenizer_worker_num=2") + CUT[:1] + prefill(10, 0) + answered(13, "/abort_request")
+    + changed(CUT[1:], "'id': '4711_job-7'", "'id': 'job-7'") + answered(14, "/generate")
+    + used("4712_job-9", 30, 30)[:1] + prefill(30, 0) + said(40, GONE) + answered(40, "/generate", "400 Bad Request")
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("release", ["0.5.2", "0.5.3"])
+@pytest.mark.parametrize(("rid", "says"), [("job-7", "abort-all"), ("job-9", "client-disconnect")])
+def test_a_rid_that_a_tokenizer_worker_wrote_behind_its_pid(
+    rid: str, says: str, release: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = write(tmp_path / "server.log", OF_WORKERS)
+    main(["explain", rid, str(log), "--json", "--sglang-version", release])
+    (verdict,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert verdict["status"] == "interrupted"
+    assert says in {verdict["cause"], *(each["cause"] for each in verdict["candidates"])}

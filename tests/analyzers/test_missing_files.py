@@ -5,17 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import decode, prefill, said, stream
-from lines import Story, clock, used, write
+from cases import crashed, decode, prefill, said, started, stream
+from lines import Story, used, write
 
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.parsers.log import read
 
-READY = "The server is fired up and ready to roll!"
-START = said(0, "server_args=ServerArgs(model_path='m', port=30000)") + said(3, READY)
 FIRST = (
-    START + used("x", 10, 14)[:1] + prefill(10, 0) + decode([12], 1) + used("x", 10, 14)[1:] + stream("s", 20)
+    started() + used("x", 10, 14)[:1] + prefill(10, 0) + decode([12], 1) + used("x", 10, 14)[1:] + stream("s", 20)
     + used("n", 20, 20)[:1] + prefill(20, 0, new=2) + decode([24, 28], 2)
 )  # fmt: skip
 
@@ -27,11 +25,9 @@ def quick(at: int, beside: int = 0) -> Story:
 
 
 SERVED = quick(7200) + quick(7210) + quick(7220)
-RAISED = said(7300, "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: CUDA error")
-AGAIN = said(7100, "server_args=ServerArgs(model_path='m', port=30000)") + said(7103, READY)
 COUNTED = (
     [line for at in range(7000, 7401, 80) for line in quick(at, 2)] + decode([7480, 7490], 2)
-    + [(at + 200, text.replace(clock(7300), clock(7500))) for at, text in RAISED]
+    + crashed(7500)
     + said(7500, "Dumped 3 finished and 2 unfinished requests before crash to /dumps/host/crash_dump.pkl")
 )  # fmt: skip
 WRONG = frozenset({"client-disconnect", "scheduler-crash", "process-killed"})
@@ -40,7 +36,7 @@ WRONG = frozenset({"client-disconnect", "scheduler-crash", "process-killed"})
 @pytest.mark.parametrize("rid", ["s", "n"])
 @pytest.mark.parametrize(
     "last",
-    [SERVED, AGAIN + SERVED, decode([7190, 7195], 1) + RAISED, COUNTED],
+    [SERVED, started(7100) + SERVED, decode([7190, 7195], 1) + crashed(7300), COUNTED],
     ids=["served", "started again", "crash", "crash whose dump counts two others"],
 )
 def test_what_ended_in_a_file_that_is_missing_is_not_known(rid: str, last: Story, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import LENGTH, Case, answered, changed, decode, hold, prefill, said
+from cases import LENGTH, Case, answered, changed, decode, hold, prefill, said, told
 from lines import Story, used
 
 GONE = "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='{rid}'"
@@ -46,3 +46,22 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_who_gets_no_samples_is_not_answered_by_another_s(name: str, tmp_path: Path) -> None:
     hold(CASES[name], tmp_path)
+
+
+def together(rid: str) -> Story:
+    return changed(used(rid, 10, 10)[:1], f"rid='{rid}'", f"rid=['{rid}_0', '{rid}_1']") + answered(10, "/generate")
+
+
+ENDS = [line for rid in ("4b1d0e5c7a0f4f6d9a4c1d2e3f405162", "7c2e1f6d8b104a7eab5d2e3f40516273")
+        for line in used(rid, 10, 16)[1:]]  # fmt: skip
+BOTH = changed(
+    changed(together("A") + together("B") + prefill(10, 0, new=4) + decode([12], 4) + decode([14], 2) + ENDS,
+            "'max_new_tokens': 8", NUMBER),
+    "stream=False", "stream=True",
+) + used("z", 30, 33)[:1] + prefill(30, 0) + decode([31], 1) + used("z", 30, 33)[1:]  # fmt: skip
+
+
+def test_two_samples_do_not_answer_two_who_asked_for_two_each(tmp_path: Path) -> None:
+    """They came together, and two samples ended: one of both got none."""
+    verdicts = [told(Case(BOTH, rid), tmp_path) for rid in ("A_0", "B_0")]
+    assert [verdict.cause for verdict in verdicts] != ["finished", "finished"]

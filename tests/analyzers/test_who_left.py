@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import LENGTH, WAITED, Case, answered, changed, decode, hold, prefill, said, stream
-from lines import STOP, TIMEOUT, Story, used
+from cases import LENGTH, WAITED, Case, answered, changed, decode, hold, prefill, refused, said, started, stream
+from lines import RECEIVE, STOP, TIMEOUT, Story, clock, used
 
 from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.parsers.evidence import Event
@@ -60,7 +60,18 @@ def switched(second: int, on: bool) -> Story:
     return said(second, config) + answered(second, "/configure_logging")
 
 
+LONG = "Input length (9000 tokens) exceeds the maximum allowed length (100 tokens)."
+REFUSED_BATCH = (  # it was answered with the refusal of one of its members
+    started() + [(10, RECEIVE.format(at=clock(10), rid="?").replace("rid='?'", "rid=['b_0', 'b_1']"))]
+    + prefill(10, 0, new=2) + said(10, f"{LONG}, self.rid='b_1'") + used("b_1", 10, 11, refused(LONG))[1:]
+    + said(11, f"[http_server] Error: {LONG}") + answered(11, "/generate", "400 Bad Request") + decode([12, 16], 1)
+    + [line for at in range(12, 20) for line in
+       said(at, "Received output for rid='b_0' but the state was deleted in TokenizerManager.")]
+)  # fmt: skip
 CASES = {
+    "a member of a batch that was given up for another": Case(
+        REFUSED_BATCH, "b_0", LEFT, says="input-too-long", version="0.5.18"
+    ),
     "two data-parallel ranks, each counting its own": Case(TWO_RANKS, "a", LEFT, says="in-flight"),
     "two stages of a pipeline, each counting its own": Case(TWO_STAGES, "a", LEFT, says="in-flight"),
     "two ranks, one of which dies": Case(

@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import Case, answered, changed, decode, hold, prefill, said, stream
-from lines import Story, used
+from cases import Case, answered, changed, crashed, decode, hold, prefill, said, started, stream
+from lines import RECEIVE, Story, clock, used
 
 REFUSED = frozenset({"invalid-request", "input-too-long"})
 ROOM = "max_total_num_tokens=20000, chunked_prefill_size=4096, max_prefill_tokens=16384, max_running_requests=8"
 READY = said(0, f"{ROOM}, context_len=8192, available_gpu_mem=17.10 GB")
-CRASHED = said(40, "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: CUDA error") + said(
-    40, "SIGQUIT received. signum=None, frame=None. It usually means one child failed."
-)
+CRASHED = crashed(40) + said(40, "SIGQUIT received. signum=None, frame=None. It usually means one child failed.")
 KILLED = said(40, "Subprocess scheduler_0 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup...")
 TOO_LONG = "The input (9000 tokens) is longer than the model's context length (8192 tokens)."
 TOO_MANY = (
@@ -111,3 +109,79 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_an_error_is_its_own_s(name: str, tmp_path: Path) -> None:
     hold(CASES[name], tmp_path)
+
+
+CAPACITY = (
+    "max_total_num_tokens=20000, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=2048, "
+    "context_len=4096, available_gpu_mem=1.0 GB"
+)
+
+
+def chat(rid: str, second: int) -> Story:
+    body = "ChatCompletionRequest(messages=[{'role': 'user', 'content': 'x'}], model='m', stream=False)"
+    record = RECEIVE.format(at=clock(second), rid=rid).replace("text='x'", "text='x', input_ids=[1, 2, 3]")
+    return [*said(second, f"Receive OpenAI: obj={body}"), (second, record)]
+
+
+def beside(second: int, path: str) -> Story:
+    """A stream left long ago; a chat runs, and somebody posts what is no request."""
+    gone = stream("gone", 20) + answered(20, "/generate") + prefill(20, 0) + decode([21, 22], 1)
+    served = (
+        used("z", 50, 55)[:1] + prefill(50, 0) + decode([52], 1) + used("z", 50, 55)[1:] + answered(55, "/generate")
+    )
+    runs = chat("n", 100) + prefill(100, 0) + decode([at for at in (102, 104) if at < second], 1)
+    refused = answered(second, path, "400 Bad Request")
+    return started() + said(1, CAPACITY) + gone + served + runs + refused + decode([106, 110, 120], 1)
+
+
+LEFT = REFUSED | {"client-disconnect"}
+ANSWERS = {
+    f"{what}, {how}": Case(beside(at, path) + end, "n", LEFT, says=says)
+    for what, at, path in (
+        ("a chat 5 s later", 105, "/v1/chat/completions"),
+        ("a chat at once", 101, "/v1/chat/completions"),
+        ("an embedding", 105, "/v1/embeddings"),
+    )
+    for how, end, says in (("and the log ends", [], "in-flight"), ("before a crash", crashed(130), "scheduler-crash"))
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_who_runs_on_was_not_refused(name: str, tmp_path: Path) -> None:
+    hold(ANSWERS[name], tmp_path)
+
+
+FAILED = "[http_server] Error: Failed to implicitly load LoRA adapter adapter-x: size mismatch for lora_A"
+UNKNOWN = (
+    "[http_server] Error: Got LoRA adapter that has never been loaded: adapter-x\nAll loaded adapters: dict_keys([])."
+)
+
+
+def adapted(story: Story, adapter: str) -> Story:
+    return changed(story, "stream=", f"lora_path={adapter}, stream=")
+
+
+def two(error: str, streams: bool) -> Story:
+    """One whose adapter is loaded for three seconds in vain, and one without that comes meanwhile and runs on."""
+    other = stream("b", 12) + answered(12, "/generate") if streams else used("b", 12, 12)[:1]
+    story = adapted(used("a", 10, 10)[:1], "'adapter-x'") + adapted(other, "None") + prefill(12, 0)
+    refused = said(13, error) + answered(13, "/generate", "400 Bad Request")
+    return started(more=", enable_lora=True") + story + refused + decode([14, 16, 20], 1)
+
+
+ADAPTERS = {
+    f"{who}, {'a stream' if streams else 'not a stream'} beside, {error[22:40]}": Case(
+        two(error, streams), rid, never, status=status, says=says
+    )
+    for error in (FAILED, UNKNOWN)
+    for streams in (True, False)
+    for who, rid, never, status, says in (
+        ("the one with the adapter", "a", (), "in-flight", "invalid-request"),
+        ("the one without", "b", {"invalid-request"}, "interrupted", "in-flight"),
+    )
+}
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_whose_adapter_it_was(name: str, tmp_path: Path) -> None:
+    hold(ADAPTERS[name], tmp_path)

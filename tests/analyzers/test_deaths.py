@@ -1,22 +1,12 @@
-"""Deaths that leave no word, and words of deaths that are another's."""
+"""Who died and who did not: deaths that leave no word, words of deaths that are another's, and their echoes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from cases import Case, answered, decode, hold, prefill, said, stream
+from cases import Case, answered, crashed, decode, hold, prefill, said, started, stream
 from lines import Story, used
-
-READY = "The server is fired up and ready to roll!"
-
-
-def started(second: int, pid: int) -> Story:
-    return (
-        said(second, "server_args=ServerArgs(model_path='m', port=30000)")
-        + said(second + 2, f"INFO:     Started server process [{pid}]") + said(second + 3, READY)
-    )  # fmt: skip
-
 
 RESTARTED = (
     started(0, 10) + stream("s", 10) + answered(10, "/generate") + used("n", 10, 10)[:1] + prefill(10, 0, new=2)
@@ -28,7 +18,6 @@ OF_ANOTHER = (
 )
 OF_ITS_OWN = OF_ANOTHER.replace("10:01:30", "10:00:30").replace("4242 (python3)", "777 (sglang::schedul)")
 QUIT = "SIGQUIT received. signum=None, frame=None. It usually means one child failed."
-RAISED = "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: CUDA error"
 LISTED = "Gracefully exiting... Remaining number of requests 1. Remaining requests remaining_rids=['a']."
 
 
@@ -59,13 +48,19 @@ def quick(number: int, start: int) -> Story:
 UNKNOWN_BEFORE = (
     decode(range(0, 101, 20), 1) + stream("a", 101) + answered(101, "/generate") + prefill(101, 1) + decode([106], 2)
     + decode(range(120, 630, 20), 1) + [line for n in range(5) for line in quick(n, 201 + 80 * n)]
-    + said(650, RAISED) + said(650, QUIT) + dumped(650, 3)
+    + crashed(650) + said(650, QUIT) + dumped(650, 3)
 )  # fmt: skip
 PROBED = (
     started(0, 10) + used("big", 10, 38)[:1] + prefill(10, 0) + decode([20, 30], 1) + stream("a", 37)
     + answered(37, "/generate") + decode([37], 1, 1) + used("big", 10, 38)[1:] + answered(38, "/generate")
     + used("HEALTH_CHECK_8f14e45fceea467d", 68, 68)[:1] + ended(69, -9) + dumped(69, 1)
 )  # fmt: skip
+# A stream that left an idle server hours before it died: `#running-req: 0, #queue-req: 0, #new-seq: 1`, and one arrival
+# since the batch line before.
+IDLE = started(pid=10) + stream("s", 10) + answered(10, "/generate") + prefill(10, 0) + decode([12, 14], 1)
+NEXT = used("x", 7200, 7200)[:1] + prefill(7200, 0) + decode([7202, 7204], 1)
+OF_THE_NEXT = "2026-11-29T12:00:05+00:00 node kernel: Out of memory: Killed process 10 (python3) total-vm:9kB"
+DEATHS = frozenset({"scheduler-crash", "process-killed"})
 SHUT = frozenset({"server-shutdown"})
 CASES = {
     "a stream under which the server was started again": Case(
@@ -93,6 +88,15 @@ CASES = {
     ),
     "a stream that left before a kill, beside a health check": Case(
         PROBED, "a", unproven={"process-killed"}, says="client-disconnect"
+    ),
+    "one that left an idle server, before a crash": Case(
+        IDLE + NEXT + crashed(7205), "s", DEATHS, says="client-disconnect"
+    ),
+    "one that left an idle server, before another start": Case(
+        IDLE + NEXT + started(7300), "s", DEATHS, says="client-disconnect"
+    ),
+    "one that left an idle server, before a kill": Case(
+        IDLE + NEXT, "s", DEATHS, says="client-disconnect", beside={"kern": [(0, OF_THE_NEXT)]}
     ),
 }  # fmt: skip
 
@@ -129,3 +133,55 @@ def test_the_last_words_of_a_server_are_heard(name: str, tmp_path: Path) -> None
     words, cause = LAST_WORDS[name]
     story = started(0, 10) + used("a", 10, 10)[:1] + prefill(10, 0) + decode([12], 1) + words
     hold(Case(story, "a", says=cause, never=["finished"], version=None), tmp_path)
+
+
+# A rank that is killed, and the gloo error of the rank that lives on.
+ECHO = (
+    "Scheduler hit an exception: Traceback (most recent call last):\n"
+    '  File "/sgl/managers/scheduler.py", line 2967, in run_scheduler_process\n    scheduler.event_loop_overlap()\n'
+    '  File "/sgl/utils/common.py", line 1198, in broadcast_pyobj\n    dist.broadcast(tensor_size, src=src)\n'
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:51742"
+)
+EXIT = "Subprocess scheduler_1 (pid=778) crashed with exit code {}. Triggering SIGQUIT for cleanup..."
+TERM = "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
+OF_A_RANK = "2026-11-29T10:00:21+00:00 node kernel: Out of memory: Killed process 778 (sglang::schedul) total-vm:9kB"
+SEGFAULT = [
+    (22, 'Fatal Python error: Segmentation fault\n\nThread 0x00007f (most recent call first):\n  File "x.py", line 1')
+]
+FOLLOWER = (
+    started(more=", tp_size=2, nnodes=2, node_rank=1")[:1]
+    + said(21, "SIGTERM received on node_rank 1. signum=15 frame=None. Shutting down...")
+)  # fmt: skip
+
+
+def served(more: Story) -> Story:
+    runs = used("a", 10, 10)[:1] + prefill(10, 0, rank=" TP0") + decode([12, 16, 20], 1, rank=" TP0")
+    return started(more=", tp_size=2") + runs + more
+
+
+DUMP = said(22, "Dumped 0 finished and 1 unfinished requests before crash to /dumps/host/crash_dump.pkl")
+ECHOED = said(22, ECHO, " TP0") + said(22, QUIT)
+WRONG = frozenset({"scheduler-crash"})
+ECHOES = {
+    "a rank that was killed, with its exit code": Case(
+        served(ECHOED + DUMP + said(23, EXIT.format(-9))), "a", WRONG, says="process-killed"
+    ),
+    "a rank that the kernel killed, in a release without exit codes": Case(
+        served(ECHOED + DUMP), "a", WRONG, says="process-killed", version="0.5.9", beside={"kern": [(0, OF_A_RANK)]}
+    ),
+    "a rank that fell over in native code": Case(
+        served(SEGFAULT + ECHOED + said(23, EXIT.format(-11))), "a", WRONG, says="process-killed"
+    ),
+    "a follower node that was told to stop": Case(
+        served(ECHOED), "a", WRONG, says="server-shutdown", beside={"node1/server": FOLLOWER}, name="node0/server"
+    ),
+    "a rank that got the SIGTERM of the whole group first": Case(
+        served(said(21, TERM) + ECHOED + said(22, EXIT.format(-15))), "a", WRONG, says="server-shutdown"
+    ),
+    "an echo alone": Case(served(ECHOED + DUMP), "a", unproven=WRONG, says="process-killed"),
+}
+
+
+@pytest.mark.parametrize("name", ECHOES)
+def test_an_echo_is_not_the_cause(name: str, tmp_path: Path) -> None:
+    hold(ECHOES[name], tmp_path)
