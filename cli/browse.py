@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError
-from sglang_lifecycle.cli.inputs import complain, request, status
+from sglang_lifecycle.cli.inputs import request, status
 from sglang_lifecycle.cli.options import (
     Color,
     Config,
@@ -56,5 +56,5 @@ def command(
         raise browser.problem
     if browser.incident is None:
         return ExitCode.OK  # left before the logs were read
-    complain(browser.incident.evidence)
+    question.complain(browser.incident.evidence)
     return status(browser.incident.evidence)

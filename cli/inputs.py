@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
+from sglang_lifecycle.cli.files import bare
 from sglang_lifecycle.cli.output import progress
+from sglang_lifecycle.cli.text import count
 from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
 from sglang_lifecycle.cli.workers import memory, size, workers
 
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 
 EXCERPT = 400
 """Characters of a line's excerpt in JSON."""
+
+SKIPPED = 5
+"""So many files that are no logs are named; more of them are counted."""
 
 _VERY_LARGE = 192 << 20
 """Bytes of logs from which on they are not held, where that can be."""
@@ -67,15 +73,15 @@ class Request:
     names: Mapping[str, str]
     envelopes: Sequence[Envelope]
 
-    def read(self, cluster: str | None = None, shards: str | None = None) -> Evidence:
-        """Read the inputs; what is wrong with them goes to stderr.
+    def read(self, cluster: str | None = None, shards: str | None = None, named: bool = False) -> Evidence:
+        """Read the inputs; what is wrong with them goes to stderr, with every file `named` or some of them counted.
 
         Large ones are read on the Dask cluster at an address; what jobs have kept in the folder `shards` is not read
         again.
         """
         with progress("reading") as report:
             evidence = self.evidence(report, cluster=cluster, shards=shards)
-        complain(evidence)
+        self.complain(evidence, named)
         return evidence
 
     def evidence(
@@ -113,7 +119,7 @@ class Request:
                 return None
             evidence = log.stream(self.paths, take, pool, tz=self.zone, progress=report)
         if evidence is not None:
-            complain(evidence)
+            self.complain(evidence)
         return evidence
 
     def about(self, ids: Sequence[str], meanwhile: Callable[[], None] | None = None) -> tuple[Evidence, Incident]:
@@ -141,8 +147,26 @@ class Request:
             if evidence.partial and size(self.paths) < memory() / 2 and not partial.enough(incident, ids):
                 evidence = self.evidence(report)
                 incident = self.incident(evidence)
-        complain(evidence)
+        self.complain(evidence)
         return evidence, incident
+
+    def complain(self, evidence: Evidence, named: bool = False) -> None:
+        """Say on stderr what is wrong with the inputs; files that are no logs are counted unless they are `named`."""
+        told = [(each, text) for each in evidence.sources for text in each.warnings if text not in evidence.failed]
+        skipped = {id(source): text.removeprefix(f"{source.path}: ") for source, text in told if not source.recognised}
+        if named or len(skipped) <= SKIPPED:
+            skipped = {}
+        for source, text in told:
+            if id(source) not in skipped:
+                warning(text if source.path in text else f"{source.path}: {text}")
+        if skipped:
+            reasons = Counter(text.removesuffix(", skipped") for text in skipped.values())
+            listed = "; ".join(f"{reason} ({number:,})" for reason, number in reasons.most_common())
+            warning(f"{count(len(skipped), 'file')} skipped: {listed}; lifecycle doctor names them")
+        for folder in bare(self.paths):
+            warning(f"{folder}: no file in it")
+        for text in evidence.failed:
+            error(text)
 
     def incident(self, evidence: Evidence) -> Incident:
         """The evidence to judge, with what the user knows better than the logs."""
@@ -234,16 +258,6 @@ class Inputs:
 
         parts = [*self._stored, evidence] if evidence is not None else self._stored
         return store.merge(parts) if len(parts) > 1 else parts[0]
-
-
-def complain(evidence: Evidence) -> None:
-    """Say on stderr what is wrong with the inputs."""
-    for source in evidence.sources:
-        for text in source.warnings:
-            if text not in evidence.failed:
-                warning(text if source.path in text else f"{source.path}: {text}")
-    for text in evidence.failed:
-        error(text)
 
 
 def _sent(stores: Sequence[str], about: Sequence[str]) -> Callable[[], list[Evidence]]:

@@ -86,6 +86,39 @@ sys.exit(main(["explain", "job-12", closed, log, "--json"]))
 """
 
 
+def test_a_path_that_is_empty_is_not_the_working_folder(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    shutil.copy(log, tmp_path / "server.log")
+    monkeypatch.chdir(tmp_path)
+    said = "lifecycle: error: '': the path is empty: no such file or folder\n"
+    assert main(["audit", "", "--format", "json"]) == 4
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["requests"], err) == ([], said)
+    assert main(["watch", ""]) == 4
+    assert capsys.readouterr() == ("", said)
+
+
+def test_a_folder_without_a_file_is_named(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "deeper").mkdir()
+    assert main(["audit", str(tmp_path), "--format", "json"]) == 0
+    assert capsys.readouterr().err == f"lifecycle: warning: {tmp_path}: no file in it\n"
+
+
+def test_many_files_that_are_no_logs_are_counted(log: str, tmp_path: Path, capsys: Capture) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text("call the storage team\n")
+    for number in range(3):
+        (tmp_path / f"{number}.log").touch()
+    assert main(["explain", "job-12", log, str(tmp_path), "--json"]) == 0
+    assert capsys.readouterr().err == (
+        "lifecycle: warning: 8 files skipped: no line of an SGLang log was recognised (5); empty (3);"
+        " lifecycle doctor names them\n"
+    )
+    assert main(["doctor", log, str(tmp_path)]) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 8
+
+
 def test_a_file_that_we_may_not_read(log: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)

@@ -129,7 +129,9 @@ class RequestsPage(Page):
     def _nothing(self) -> str:
         if self.asked.filters:
             return "No request is like that; x clears the filters."
-        return "" if self.browser.doing else "No request was interrupted; a shows all."
+        if self.browser.doing:
+            return ""
+        return "No request was interrupted; a shows all." if self.rows.frame.height else "These logs name no request."
 
     def _look(self) -> tuple[View, Listing, dict[str, list[tuple[str, int]]]]:
         view = View(self.rows.frame, self.asked, self.order, self.folded)
