@@ -57,4 +57,5 @@ def command(
     if browser.incident is None:
         return ExitCode.OK  # left before the logs were read
     question.complain(browser.incident.evidence)
+    question.warn_outside(browser.incident.evidence)
     return status(browser.incident.evidence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,8 +23,9 @@ from sglang_lifecycle.cli.options import (
     Zone,
 )
 from sglang_lifecycle.cli.output import show, write
-from sglang_lifecycle.cli.text import clean, count
+from sglang_lifecycle.cli.text import clean, count, listed
 from sglang_lifecycle.cli.times import bound
+from sglang_lifecycle.cli.typos import near
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +69,7 @@ def command(
     question = request(paths, since, until, tz, display_tz, sglang_version)
     moment = bound("--at", at, question.clock.zone)
     _check(text, hash)
+    _check_status(outcome)
 
     from sglang_lifecycle.analyzers.finder import Query, find
     from sglang_lifecycle.parsers.prompts import prompts
@@ -86,9 +89,6 @@ def command(
         hash=hash,
     )
     found = find(question.incident(evidence), query, prompts)
-    if not found:
-        error("no request fits" + ("" if text is None and hash is None else _HIDDEN))
-        return ExitCode.NOT_FOUND
     if json:
         from dataclasses import asdict
 
@@ -96,7 +96,10 @@ def command(
 
         rows = [asdict(each) for each in found[:limit]]
         write(orjson.dumps({"schema_version": 1, "total": len(found), "candidates": rows}).decode())
-    else:
+    if not found:
+        error("no request fits" + ("" if text is None and hash is None else _HIDDEN))
+        return ExitCode.NOT_FOUND
+    if not json:
         show(partial(_table, found, question.clock, limit), color)
     return status(evidence)
 
@@ -111,6 +114,22 @@ def _check(text: str | None, hash: str | None) -> None:
         raise UsageError("--text is empty; give a piece of the prompt")
     if hash is not None and (len(hash) < SHORTEST_HASH or set(hash.lower()) - set("0123456789abcdef")):
         raise UsageError(f"--hash {hash!r} is no hash; give at least {SHORTEST_HASH} hexadecimal digits")
+
+
+def _check_status(outcome: str | None) -> None:
+    if outcome is None or re.fullmatch(r"[1-5]\d\d", outcome):
+        return
+    from typing import get_args
+
+    from sglang_lifecycle.analyzers.catalogue import load
+    from sglang_lifecycle.analyzers.verdict import Status
+
+    known = [each for each in get_args(Status) if each != "not-found"]
+    if outcome not in known and outcome not in load():
+        meant = near(outcome, [*known, *load()])
+        hint = f"did you mean {listed(meant, 'or')}?" if meant else "lifecycle causes lists the causes"
+        names = ", ".join([*known, "an HTTP status", "a cause's id"])
+        raise UsageError(f"--status {outcome!r} is none of {names}; {hint}")
 
 
 def _table(found: Sequence[Candidate], clock: Clock, limit: int, _: int) -> RenderableType:

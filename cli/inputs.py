@@ -82,6 +82,7 @@ class Request:
         with progress("reading") as report:
             evidence = self.evidence(report, cluster=cluster, shards=shards)
         self.complain(evidence, named)
+        self.warn_outside(evidence)
         return evidence
 
     def evidence(
@@ -168,6 +169,13 @@ class Request:
         for text in evidence.failed:
             error(text)
 
+    def warn_outside(self, evidence: Evidence) -> None:
+        """Say on stderr that the bounds miss all that the logs cover."""
+        times = _times(evidence)
+        if times and not self.window(evidence).meets(min(times), max(times)):
+            covered = f"from {self.clock.full(min(times))} to {self.clock.full(max(times))}"
+            warning(f"--since/--until lie outside of the logs, which cover the time {covered}")
+
     def incident(self, evidence: Evidence) -> Incident:
         """The evidence to judge, with what the user knows better than the logs."""
         from sglang_lifecycle.analyzers.incident import Incident
@@ -199,12 +207,15 @@ class Request:
         """The bounds; where they aren't absolute it takes the last time in the logs."""
         if self.bounds == (None, None):
             return Window()
-        facts = evidence.facts if evidence is not None else ()
-        last = max((fact.at for fact in facts if fact.at is not None), default=None)
+        last = max(_times(evidence), default=None)
         since, until = (each.resolve(last) if each else None for each in self.bounds)
         if since is not None and until is not None and since > until:
             raise UsageError(f"--since ({self.clock.full(since)}) is later than --until ({self.clock.full(until)})")
         return Window(since, until)
+
+
+def _times(evidence: Evidence | None) -> list[float]:
+    return [fact.at for fact in evidence.facts if fact.at is not None] if evidence is not None else []
 
 
 class Inputs:

@@ -10,7 +10,7 @@ import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError, error, warning
 from sglang_lifecycle.cli.inputs import request
-from sglang_lifecycle.cli.options import Color, DisplayZone, RunningTimeout, SGLangVersion, WaitingTimeout, Zone
+from sglang_lifecycle.cli.options import Color, DisplayZone, Json, RunningTimeout, SGLangVersion, WaitingTimeout, Zone
 from sglang_lifecycle.cli.output import write
 from sglang_lifecycle.cli.text import clean
 
@@ -38,6 +38,7 @@ def command(
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH…", help="Log files that grow, or folders of them; - is stdin.")
     ],
+    json: Json = False,
     format: Annotated[WatchFormat, typer.Option("--format", help="Lines for people, or JSON.")] = WatchFormat.TEXT,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Print what the files already hold, too; of stdin it always is.")
@@ -53,6 +54,7 @@ def command(
 
     Files are followed when they are rotated (renamed or truncated). Ctrl-C ends it; so does the end of stdin.
     """
+    format = WatchFormat.NDJSON if json else format
     question = request(paths, None, None, tz, display_tz, sglang_version)
     files = _files(paths)
 

@@ -131,7 +131,10 @@ class RequestsPage(Page):
             return "No request is like that; x clears the filters."
         if self.browser.doing:
             return ""
-        return "No request was interrupted; a shows all." if self.rows.frame.height else "These logs name no request."
+        if self.rows.frame.height:
+            return "No request was interrupted; a shows all."
+        bounded = self.browser.question.bounds != (None, None)
+        return f"No request is in these logs{' between --since and --until' if bounded else ''}."
 
     def _look(self) -> tuple[View, Listing, dict[str, list[tuple[str, int]]]]:
         view = View(self.rows.frame, self.asked, self.order, self.folded)

@@ -48,6 +48,25 @@ def test_by_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert found([ABORTS, "--status", "418"], capsys, code=3) == []
 
 
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        ("bananas", "none of interrupted, finished, in-flight, an HTTP status, a cause's id; lifecycle causes lists"),
+        ("waiting-timeot", "did you mean waiting-timeout?"),
+        ("Interrupted", "did you mean interrupted?"),
+        ("5030", "an HTTP status"),
+    ],
+)
+def test_a_status_that_none_can_have(status: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["find", ABORTS, "--status", status]) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_that_nobody_fits_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["find", ABORTS, "--status", "418", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "total": 0, "candidates": []}
+
+
 def test_by_peer(capsys: pytest.CaptureFixture[str]) -> None:
     assert found([ABORTS, "--peer", "127.0.0.1:44946"], capsys) == ["msg-1"]
     assert len(found([ABORTS, "--peer", "127.0.0.1"], capsys)) > 3
