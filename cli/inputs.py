@@ -307,22 +307,38 @@ def request(
     logs, shown, release = values["tz"], values["display_tz"], values["sglang_version"]
     zone(logs.text, _name("tz", logs))
     clock = Clock(zone(shown.text, _name("display_tz", shown)))
-    match = _VERSION.fullmatch(release.text) if release.text is not None else None
-    if release.text is not None and not match:
-        raise UsageError(f"{_name('sglang_version', release)} {release.text!r} is no version; give one such as 0.5.10")
     bounds = bound("--since", since, clock.zone), bound("--until", until, clock.zone)
-    limits = {name: float(told) for name in LIMITS if (told := values[name].value) is not None}
+    limits = {name: float(told) for name in LIMITS if (told := values[name].value) not in (None, settings.OFF)}
     return Request(
         paths,
         logs.text,
         clock,
-        match[1] if match else None,
+        _version(release),
         bounds,
         limits,
         values["ignore"].value,
         values["processes"].value,
         _envelopes(values["envelopes"]),
     )
+
+
+def _version(value: settings.Value) -> str | None:
+    """The release that the user names; raises `UsageError` where it is none, and warns where it counts as another."""
+    if value.text is None:
+        return None
+    from sglang_lifecycle.analyzers.fingerprint import told
+    from sglang_lifecycle.analyzers.versions import key
+
+    name, match = _name("sglang_version", value), _VERSION.fullmatch(value.text)
+    try:
+        if match is None:
+            raise ValueError
+        known = told(match[1]).text or match[1]
+    except ValueError:
+        raise UsageError(f"{name} {value.text!r} is no version; give one such as 0.5.10") from None
+    if key(known) != key(match[1]):
+        warning(f"{name} {value.text} is no release that is known here; it counts as {known}, the nearest one")
+    return match[1]
 
 
 def _envelopes(value: settings.Value) -> list[Envelope]:

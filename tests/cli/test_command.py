@@ -193,6 +193,14 @@ class TestExplain:
         assert "21:00:21.500 UTC+09:00" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
+        ("told", "counts"), [("9.9.9", RELEASES[-1]), ("0.5.3.post1", "0.5.3"), ("0.1.9", "0.3.6")]
+    )
+    def test_a_release_that_counts_as_another(self, world: Any, capsys: Capture, told: str, counts: str) -> None:
+        assert main(["explain", "wt-7", "server.log", "--sglang-version", told]) == 0
+        said = f"--sglang-version {told} is no release that is known here; it counts as {counts}, the nearest one"
+        assert one_line(capsys.readouterr().err) == f"lifecycle: warning: {said}"
+
+    @pytest.mark.parametrize(
         "arguments",
         [
             ["explain"],
@@ -203,6 +211,7 @@ class TestExplain:
             ["explain", "wt-7", "server.log", "--tz", "Mars/Olympus"],
             ["explain", "wt-7", "server.log", "--display-tz", "Mars\nOlympus"],
             ["explain", "wt-7", "server.log", "--sglang-version", "newest"],
+            ["explain", "wt-7", "server.log", "--sglang-version", "0.5.10xyz"],
             ["explain", "wt-7", "server.log", "--since", "12:00", "--until", "11:00"],
             ["audit"],
             ["audit", "server.log", "--format", "yaml"],
