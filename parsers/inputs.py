@@ -74,7 +74,7 @@ def _walk(paths: Sequence[str], failed: list[str], progress: Callable[[int, int]
                 failed.append(str(problem))
             continue
         if name == "-":
-            yield File("-", _standard_input(), named=True)
+            yield File("-", standard_input(), named=True)
             continue
         matches = [name] if os.path.lexists(name) else sorted(glob.glob(name, recursive=True)) or [name]
         for match in matches:
@@ -106,7 +106,8 @@ def _one(name: str, path: Path, failed: list[str]) -> Iterator[File]:
 
 
 @cache
-def _standard_input() -> Path:
+def standard_input() -> Path:
+    """A copy of all that standard input has; it is read once."""
     return spool(_chunks(sys.stdin.buffer))
 
 
