@@ -132,26 +132,28 @@ def _check_status(outcome: str | None) -> None:
         raise UsageError(f"--status {outcome!r} is none of {names}; {hint}")
 
 
-def _table(found: Sequence[Candidate], clock: Clock, limit: int, _: int) -> RenderableType:
+def _table(found: Sequence[Candidate], clock: Clock, limit: int, width: int) -> RenderableType:
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
+
+    from sglang_lifecycle.cli.cells import Cells
 
     shown = found[:limit]
     clock = clock.spanning(each.received for each in shown)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("received", "ended", "rid", "cause", "verdict", "HTTP", "peer", "session"):
-        table.add_column(name, overflow="fold")
-    for each in shown:
-        table.add_row(
-            clock.short(each.received) if each.received else "–",
-            clock.short(each.ended) if each.ended else "–",
-            Text(clean(each.rid)),
-            each.cause,
-            each.confidence,
-            str(each.http_status or "–"),
-            Text(clean(each.peer or "–")),
-            Text(clean(each.session_id or "–")),
-        )
+    cells = [
+        {
+            "received": clock.short(each.received) if each.received else "–",
+            "ended": clock.short(each.ended) if each.ended else "–",
+            "rid": clean(each.rid),
+            "cause": each.cause,
+            "verdict": each.confidence,
+            "HTTP": str(each.http_status or "–"),
+            "peer": clean(each.peer or "–"),
+            "session": clean(each.session_id or ""),
+        }
+        for each in shown
+    ]
+    laid = Cells(cells, width)
     more = f", {len(found) - limit:,} more not shown" if len(found) > limit else ""
-    return Group(Text(f"{count(len(found), 'request')} found{more}; times are {clock.name(shown[0].received)}"), table)
+    head = f"{count(len(found), 'request')} found{more}; times are {clock.name(shown[0].received)}"
+    return Group(Text(head), *laid.head(), *(line for each in cells for line in laid.row(each)))

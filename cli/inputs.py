@@ -164,6 +164,8 @@ class Request:
             reasons = Counter(text.removesuffix(", skipped") for text in skipped.values())
             listed = "; ".join(f"{reason} ({number:,})" for reason, number in reasons.most_common())
             warning(f"{count(len(skipped), 'file')} skipped: {listed}; lifecycle doctor names them")
+        if self.version is not None and (known := _counts_as(self.version)) is not None:
+            warning(f"SGLang {self.version} is no release that is known here; it counts as {known}, the nearest one")
         for folder in bare(self.paths):
             warning(f"{folder}: no file in it")
         for text in evidence.failed:
@@ -212,6 +214,15 @@ class Request:
         if since is not None and until is not None and since > until:
             raise UsageError(f"--since ({self.clock.full(since)}) is later than --until ({self.clock.full(until)})")
         return Window(since, until)
+
+
+def _counts_as(version: str) -> str | None:
+    """The release that a version is taken for, where it is another."""
+    from sglang_lifecycle.analyzers.fingerprint import told
+    from sglang_lifecycle.analyzers.versions import key
+
+    (known,) = told(version).possible
+    return known if key(known) != key(version) else None
 
 
 def _times(evidence: Evidence | None) -> list[float]:
@@ -323,22 +334,18 @@ def request(
 
 
 def _version(value: settings.Value) -> str | None:
-    """The release that the user names; raises `UsageError` where it is none, and warns where it counts as another."""
+    """The release that the user names; raises `UsageError` where it is none."""
     if value.text is None:
         return None
-    from sglang_lifecycle.analyzers.fingerprint import told
     from sglang_lifecycle.analyzers.versions import key
 
-    name, match = _name("sglang_version", value), _VERSION.fullmatch(value.text)
     try:
-        if match is None:
-            raise ValueError
-        known = told(match[1]).text or match[1]
+        if match := _VERSION.fullmatch(value.text):
+            key(match[1])
+            return match[1]
     except ValueError:
-        raise UsageError(f"{name} {value.text!r} is no version; give one such as 0.5.10") from None
-    if key(known) != key(match[1]):
-        warning(f"{name} {value.text} is no release that is known here; it counts as {known}, the nearest one")
-    return match[1]
+        pass
+    raise UsageError(f"{_name('sglang_version', value)} {value.text!r} is no version; give one such as 0.5.10")
 
 
 def _envelopes(value: settings.Value) -> list[Envelope]:

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from sglang_lifecycle.analyzers.verdict import EvidenceLine, Link, Verdict
+from sglang_lifecycle.cli.cells import LONGEST
 from sglang_lifecycle.cli.layout import (
     FAINT,
     GAP,
@@ -57,7 +58,7 @@ def screen(verdict: Verdict, clock: Clock, width: int) -> RenderableType:
 
 
 def _sections(verdict: Verdict, clock: Clock, width: int) -> Iterator[RenderableType]:
-    yield _headline(verdict)
+    yield _headline(verdict, width)
     yield plain(circumstances(verdict, clock))
     if verdict.summary and verdict.summary != verdict.title:
         yield plain(verdict.summary)
@@ -83,10 +84,13 @@ def _sections(verdict: Verdict, clock: Clock, width: int) -> Iterator[Renderable
         yield section("What to do", numbered(verdict.advice))
 
 
-def _headline(verdict: Verdict) -> Text:
-    line = Text(f"Request {clean(verdict.rid)} {clean(verdict.title).rstrip('.')}: ", style="bold")
-    line.append(CONFIDENCE[verdict.confidence], style=TONES[verdict.confidence])
-    return line.append(".")
+def _headline(verdict: Verdict, width: int) -> RenderableType:
+    rid, title = f"Request {clean(verdict.rid)}", clean(verdict.title).rstrip(".")
+    fits = width_of(rid) <= width
+    line = Text(f"{rid} {title}: " if fits else f"{title}: ", style="bold")
+    line.append(CONFIDENCE[verdict.confidence], style=TONES[verdict.confidence]).append(".")
+    # An id that is too long for a line runs over: it is to be copied.
+    return line if fits else Group(Text(shorten(rid, LONGEST), style="bold", no_wrap=True, overflow="ignore"), line)
 
 
 def _ids(verdict: Verdict, width: int) -> Text:

@@ -197,7 +197,7 @@ class TestExplain:
     )
     def test_a_release_that_counts_as_another(self, world: Any, capsys: Capture, told: str, counts: str) -> None:
         assert main(["explain", "wt-7", "server.log", "--sglang-version", told]) == 0
-        said = f"--sglang-version {told} is no release that is known here; it counts as {counts}, the nearest one"
+        said = f"SGLang {told} is no release that is known here; it counts as {counts}, the nearest one"
         assert one_line(capsys.readouterr().err) == f"lifecycle: warning: {said}"
 
     @pytest.mark.parametrize(

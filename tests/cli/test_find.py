@@ -42,6 +42,20 @@ def test_by_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(found([ABORTS, "--since", "18:31:59.9"], capsys)) == {"ok-3"}
 
 
+@pytest.mark.parametrize("columns", ["60", "80", "", "160"])
+def test_rids_and_causes_are_whole(
+    columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    text = (ROOT / "0.5.23/s06_abort/logs/server.log").read_text()
+    (tmp_path / "server.log").write_text(text.replace("'job-1", "'chatcmpl-0123456789abcdef0123456789abcde1"))
+    assert main(["find", str(tmp_path), "--status", "abort-prefix-collision"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("chatcmpl-0123456789abcdef0123456789abcde10" in line for line in lines) == 1
+    assert sum("abort-prefix-collision" in line for line in lines) == 2
+    assert max(map(len, lines)) <= int(columns or 100)
+
+
 def test_by_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(found([ABORTS, "--status", "abort-prefix-collision"], capsys)) == {"job-10", "job-11"}
     assert "ok-3" in found([ABORTS, "--status", "finished"], capsys)
