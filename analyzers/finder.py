@@ -37,7 +37,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A request that fits. `distance` is how far it is from the time asked about, in seconds."""
+    """A request that fits.
+
+    `distance` is how far it is from the time asked about, in seconds: 0 where it was in flight then, negative where it
+    had ended before, positive where it came after.
+    """
 
     rid: str
     received: str | None
@@ -52,7 +56,7 @@ class Candidate:
 
 
 def find(incident: Incident, query: Query, prompts: Prompts) -> list[Candidate]:
-    """The requests that fit a query, the nearest to its time first, else in the order of their arrival.
+    """The requests that fit a query: the nearest to its time first, else in the order of their arrival.
 
     The cheap questions come first: the prompt is read and the verdict asked only of what is left.
     """
@@ -60,10 +64,10 @@ def find(incident: Incident, query: Query, prompts: Prompts) -> list[Candidate]:
     for scene in incident.scenes:
         for attempt in scene.attempts:
             if not attempt.synthetic and _fits(scene, attempt, query) and _says(attempt, query, prompts):
-                candidate = _candidate(incident, attempt, query)
+                candidate = _candidate(incident, scene, attempt, query)
                 if _ended_as(candidate, query.status):
                     found.append(candidate)
-    return sorted(found, key=lambda c: (c.distance or 0.0, c.received or c.ended or "", c.rid))
+    return sorted(found, key=lambda c: (abs(c.distance or 0.0), c.received or c.ended or "", c.rid))
 
 
 def _span(scene: Scene, attempt: Attempt) -> tuple[float | None, float | None]:
@@ -114,10 +118,16 @@ def _hashed(text: str, wanted: str) -> bool:
     return any(hashlib.new(name, data, usedforsecurity=False).hexdigest().startswith(wanted) for name in _HASHES)
 
 
-def _candidate(incident: Incident, attempt: Attempt, query: Query) -> Candidate:
+def _distance(scene: Scene, attempt: Attempt, at: float | None) -> float | None:
+    start, end = _span(scene, attempt)
+    if at is None or start is None or end is None:
+        return None
+    return round(start - at if at < start else min(end - at, 0.0), 3)
+
+
+def _candidate(incident: Incident, scene: Scene, attempt: Attempt, query: Query) -> Candidate:
     verdict = explain(incident, attempt.rid, attempt.received_at, attempt.received_at)
     status = attempt.access.detail.get("http_status") if attempt.access is not None else None
-    times = [t for t in (attempt.received_at, attempt.ended_at) if t is not None]
     return Candidate(
         rid=attempt.rid,
         received=timestamp(attempt.received_at),
@@ -128,7 +138,7 @@ def _candidate(incident: Incident, attempt: Attempt, query: Query) -> Candidate:
         status=verdict.status,
         cause=verdict.cause,
         confidence=verdict.confidence,
-        distance=round(min(abs(t - query.at) for t in times), 3) if query.at is not None and times else None,
+        distance=_distance(scene, attempt, query.at),
     )
 
 

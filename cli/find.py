@@ -23,7 +23,7 @@ from sglang_lifecycle.cli.options import (
     Zone,
 )
 from sglang_lifecycle.cli.output import show, write
-from sglang_lifecycle.cli.text import clean, count, listed
+from sglang_lifecycle.cli.text import clean, count, listed, seconds
 from sglang_lifecycle.cli.times import bound
 from sglang_lifecycle.cli.typos import near
 
@@ -42,9 +42,12 @@ LIMIT = 50
 def command(
     paths: Paths,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="It was in flight then: 2026-08-02T12:00:05 or 12:00:05.")
+        str | None,
+        typer.Option("--at", metavar="TIME", help="Those in flight then come first: 2026-08-02T12:00:05 or 12:00:05."),
     ] = None,
-    within: Annotated[float, typer.Option(metavar="SECONDS", help="How far --at may be off.", min=0)] = 5.0,
+    within: Annotated[
+        float, typer.Option(metavar="SECONDS", help="So far from --at who follows may have lived.", min=0)
+    ] = 5.0,
     peer: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Of the client or its proxy.")] = None,
     session: Annotated[str | None, typer.Option(metavar="ID", help="Its session.")] = None,
     outcome: Annotated[
@@ -132,6 +135,15 @@ def _check_status(outcome: str | None) -> None:
         raise UsageError(f"--status {outcome!r} is none of {names}; {hint}")
 
 
+def _then(distance: float | None) -> str:
+    """What a request was at the time asked about; nothing where none was."""
+    if distance is None:
+        return ""
+    if not distance:
+        return "in flight"
+    return f"{seconds(abs(distance)).replace(' ', '')} {'before' if distance < 0 else 'after'}"
+
+
 def _table(found: Sequence[Candidate], clock: Clock, limit: int, width: int) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
@@ -142,14 +154,15 @@ def _table(found: Sequence[Candidate], clock: Clock, limit: int, width: int) -> 
     clock = clock.spanning(each.received for each in shown)
     cells = [
         {
-            "received": clock.short(each.received) if each.received else "–",
-            "ended": clock.short(each.ended) if each.ended else "–",
+            "received": clock.short(each.received, whole=True) if each.received else "–",
+            "ended": clock.short(each.ended, whole=True) if each.ended else "–",
             "rid": clean(each.rid),
             "cause": each.cause,
             "verdict": each.confidence,
             "HTTP": str(each.http_status or "–"),
             "peer": clean(each.peer or "–"),
             "session": clean(each.session_id or ""),
+            "then": _then(each.distance),
         }
         for each in shown
     ]

@@ -42,6 +42,23 @@ def test_by_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(found([ABORTS, "--since", "18:31:59.9"], capsys)) == {"ok-3"}
 
 
+def test_those_in_flight_then_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = str(ROOT / "0.5.23/s14_timeout_prefix/logs")
+    then = found([logs, "--at", "19:50:07", "--within", "0"], capsys)
+    assert len(then) == 5
+    assert found([logs, "--at", "19:50:07"], capsys)[:5] == then
+    assert main(["find", logs, "--at", "19:50:07", "--json"]) == 0
+    distances = {each["rid"]: each["distance"] for each in json.loads(capsys.readouterr().out)["candidates"]}
+    assert {rid for rid, distance in distances.items() if not distance} == set(then)
+    assert distances["cal-0"] == pytest.approx(-1.5, abs=0.6)
+    assert distances["job-11"] == pytest.approx(0.965, abs=0.1)
+    assert main(["find", logs, "--at", "19:50:07"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("in flight") == 5
+    assert "1.5s before" in out
+    assert "965ms after" in out
+
+
 @pytest.mark.parametrize("columns", ["60", "80", "", "160"])
 def test_rids_and_causes_are_whole(
     columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
