@@ -345,6 +345,7 @@ def _summary(scene: Scene, attempt: Attempt, finding: Finding) -> AttemptSummary
         received=timestamp(attempt.received_at),
         ended=timestamp(attempt.ended_at or legs.last_seen(finding, attempt)),
         life=scene.life.number,
+        server=scene.life.server,
     )
 
 

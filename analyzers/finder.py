@@ -48,6 +48,7 @@ class Candidate:
     ended: str | None
     peer: str | None
     session_id: str | None
+    server: str
     http_status: int | None
     status: str
     cause: str
@@ -134,6 +135,7 @@ def _candidate(incident: Incident, scene: Scene, attempt: Attempt, query: Query)
         ended=timestamp(attempt.ended_at),
         peer=attempt.access.detail.get("peer") if attempt.access is not None else None,
         session_id=attempt.session_id,
+        server=scene.life.server,
         http_status=status if status is not None else verdict.client.http_status,
         status=verdict.status,
         cause=verdict.cause,

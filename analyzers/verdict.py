@@ -110,6 +110,7 @@ class Attempt(Model):
     received: str | None = None
     ended: str | None = None
     life: int = 1
+    server: str | None = Field(default=None, description="the name of its server, else the log that tells of it")
 
 
 class Replay(Model):

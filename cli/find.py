@@ -26,9 +26,10 @@ from sglang_lifecycle.cli.output import show, write
 from sglang_lifecycle.cli.text import clean, count, listed, seconds
 from sglang_lifecycle.cli.times import bound
 from sglang_lifecycle.cli.typos import near
+from sglang_lifecycle.cli.words import servers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -91,7 +92,8 @@ def command(
         text=text,
         hash=hash,
     )
-    found = find(question.incident(evidence), query, prompts)
+    incident = question.incident(evidence)
+    found = find(incident, query, prompts)
     if json:
         from dataclasses import asdict
 
@@ -103,7 +105,8 @@ def command(
         error("no request fits" + ("" if text is None and hash is None else _HIDDEN))
         return ExitCode.NOT_FOUND
     if not json:
-        show(partial(_table, found, question.clock, limit), color)
+        names = servers(scene.life.server for scene in incident.scenes)
+        show(partial(_table, found, names, question.clock, limit), color)
     return status(evidence)
 
 
@@ -144,7 +147,9 @@ def _then(distance: float | None) -> str:
     return f"{seconds(abs(distance)).replace(' ', '')} {'before' if distance < 0 else 'after'}"
 
 
-def _table(found: Sequence[Candidate], clock: Clock, limit: int, width: int) -> RenderableType:
+def _table(
+    found: Sequence[Candidate], names: Mapping[str | None, str], clock: Clock, limit: int, width: int
+) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -162,6 +167,7 @@ def _table(found: Sequence[Candidate], clock: Clock, limit: int, width: int) -> 
             "HTTP": str(each.http_status or "–"),
             "peer": clean(each.peer or "–"),
             "session": clean(each.session_id or ""),
+            "server": names.get(each.server, ""),
             "then": _then(each.distance),
         }
         for each in shown

@@ -25,6 +25,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "synthetic": ("bool", "sent by SGLang itself, or to be ignored: left out of the totals"),
     "members": ("texts", "of a batch: the rids SGLang made of this one; such a row is left out of the totals"),
     "session_id": ("text", "the session that its newest attempt belongs to"),
+    "server": ("text", "the name of its server, else the log that tells of it"),
     "received": ("time", "when it arrived, UTC"),
     "ended": ("time", "when it ended, UTC"),
     "waited_s": ("float", "seconds from its arrival to its first batch, or to its end in the queue"),

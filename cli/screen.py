@@ -35,6 +35,7 @@ from sglang_lifecycle.cli.words import (
     client_text,
     fault_text,
     replay_text,
+    servers,
 )
 
 LINES = 20
@@ -178,11 +179,12 @@ def _evidence(lines: list[EvidenceLine], clock: Clock, width: int) -> Renderable
 
 def _attempts(verdict: Verdict, clock: Clock) -> RenderableType:
     clock = Clock(clock.zone, dated=True)
+    names = servers(each.server for each in verdict.attempts)
     return grid(
         (
             Text(str(number), style=FAINT),
             plain(f"{clock.short(each.received)} → {clock.short(each.ended)}"),
-            plain(f"server life {each.life}"),
+            plain(f"life {each.life} of {names[each.server]}" if each.server in names else f"server life {each.life}"),
             plain(each.cause if each.cause == each.status else f"{each.status}: {each.cause}", LABEL).append(
                 f", {CONFIDENCE[each.confidence]}", style="default"
             ),

@@ -21,7 +21,7 @@ from sglang_lifecycle.cli.layout import FAINT, INDENT, LABEL, TITLE, TONES, grid
 from sglang_lifecycle.cli.text import clean, count, listed, seconds, size
 from sglang_lifecycle.cli.times import Clock
 from sglang_lifecycle.cli.words import WORDS as WORDS
-from sglang_lifecycle.cli.words import cause_title
+from sglang_lifecycle.cli.words import cause_title, servers
 
 
 def table(audit: Audit, clock: Clock, width: int, limit: int | None = LIMIT) -> RenderableType:
@@ -45,7 +45,7 @@ def table(audit: Audit, clock: Clock, width: int, limit: int | None = LIMIT) -> 
         parts += [
             "",
             title("Interrupted requests", f"{how_many}, times are {zone}"),
-            *_requests(groups, shares, clock, width),
+            *_requests(groups, shares, servers(row.server for row in audit.requests), clock, width),
         ]
     return Group(*parts)
 
@@ -116,10 +116,14 @@ def _events(events: Sequence[ServerEvent], total: int, clock: Clock, width: int)
 
 
 def _requests(
-    groups: Mapping[str, Sequence[RequestRow]], shares: Mapping[str, int], clock: Clock, width: int
+    groups: Mapping[str, Sequence[RequestRow]],
+    shares: Mapping[str, int],
+    names: Mapping[str | None, str],
+    clock: Clock,
+    width: int,
 ) -> Iterator[RenderableType]:
     """One row a request, aligned over all causes. Lines are laid out by hand: there may be very many."""
-    cells = {cause: [_cells(row, clock) for row in rows[: shares[cause]]] for cause, rows in groups.items()}
+    cells = {cause: [_cells(row, clock, names) for row in rows[: shares[cause]]] for cause, rows in groups.items()}
     margin = 2 * INDENT
     laid = Cells([row for rows in cells.values() for row in rows], width, margin)
     yield from laid.head()
@@ -130,12 +134,12 @@ def _requests(
         for row, request in zip(rows, groups[cause], strict=False):  # not all are shown
             yield from laid.row(row, {"verdict": TONES[request.confidence]})
             if request.candidates:
-                names = listed([clean(each.cause) for each in request.candidates], "or")
+                others = listed([clean(each.cause) for each in request.candidates], "or")
                 lead = "perhaps" if request.confidence == "not-established" else "or else"
-                yield Padding(Text(f"{lead} {names}", style=FAINT), (0, 0, 0, margin + INDENT))
+                yield Padding(Text(f"{lead} {others}", style=FAINT), (0, 0, 0, margin + INDENT))
 
 
-def _cells(row: RequestRow, clock: Clock) -> dict[str, str]:
+def _cells(row: RequestRow, clock: Clock, names: Mapping[str | None, str]) -> dict[str, str]:
     return {
         "rid": clean(row.rid),
         "ended": clock.short(row.times.ended, whole=True) if row.times.ended else "–",
@@ -145,4 +149,5 @@ def _cells(row: RequestRow, clock: Clock) -> dict[str, str]:
         "waited": seconds(row.times.waited_s).replace(" ", ""),
         "ran": seconds(row.times.ran_s).replace(" ", ""),
         "session": clean(row.session_id or ""),
+        "server": names.get(row.server, ""),
     }

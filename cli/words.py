@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sglang_lifecycle.cli.text import listed
+from sglang_lifecycle.cli.text import clean, listed
 
 if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.verdict import KnownFault, Replay, Verdict
@@ -69,6 +72,17 @@ def circumstances(verdict: Verdict, clock: Clock) -> str:
     if verdict.status == "not-found":
         return "No process of these logs ever saw it."
     return f"Ended by {ACTORS.get(verdict.actor, verdict.actor)}, {stage}, at {clock.full(verdict.times.ended)}."
+
+
+def servers(names: Iterable[str | None]) -> dict[str | None, str]:
+    """What to call each of several servers: its log without the folders that all share. Nothing where there is one."""
+    found = {name for name in names if name is not None}
+    if len(found) < 2:
+        return {}
+    folder = ""
+    with suppress(ValueError):  # some paths are absolute and others aren't
+        folder = os.path.join(os.path.commonpath(list(map(os.path.dirname, found))), "")
+    return {name: clean(name.removeprefix(folder)) for name in found}
 
 
 def cause_title(cause: str) -> str:
