@@ -188,6 +188,21 @@ def test_a_beginning_that_only_one_has(log: str, capsys: Capture) -> None:
     assert (answer["rid"], answer["matched_by"]) == ("job-1-chat", "prefix")
 
 
+@pytest.mark.parametrize(("name", "rid"), [("0.5.23/s11a_kill9_scheduler", "k9-r0"), ("0.5.23/s05_disconnect", "dr-s")])
+def test_the_lines_of_one_rid_alone_do_not_say_what_ended_it(
+    name: str, rid: str, recorded: Any, tmp_path: Path, capsys: Capture
+) -> None:
+    lines = recorded(name).server_log.read_text().splitlines(keepends=True)
+    log = tmp_path / "grepped.log"
+    log.write_text("".join(line for line in lines if rid in line))
+    assert main(["explain", rid, str(log), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["status"], answer["confidence"]) == ("in-flight", "not-established")
+    assert answer["summary"].startswith("Only this request's own lines were given")
+    named = {each["cause"] for each in answer["candidates"]}
+    assert {"finished", "client-disconnect", "process-killed"} <= named
+
+
 def test_standard_input_is_a_log(log: str, capsys: Capture) -> None:
     main(["explain", "job-12", log, "--json"])
     from_file = json.loads(capsys.readouterr().out)
