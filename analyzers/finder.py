@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import explain, timestamp
 from sglang_lifecycle.analyzers.incident import Incident, Scene
+from sglang_lifecycle.analyzers.spans import span
 from sglang_lifecycle.parsers.evidence import Fact
 
 Prompts = Callable[[Fact], Iterable[str]]
@@ -45,7 +46,9 @@ class Candidate:
 
     rid: str
     received: str | None
+    received_error_s: float | None
     ended: str | None
+    ended_error_s: float | None
     peer: str | None
     session_id: str | None
     server: str
@@ -127,12 +130,15 @@ def _distance(scene: Scene, attempt: Attempt, at: float | None) -> float | None:
 
 
 def _candidate(incident: Incident, scene: Scene, attempt: Attempt, query: Query) -> Candidate:
+    came, ended = span(attempt)
     verdict = explain(incident, attempt.rid, attempt.received_at, attempt.received_at)
     status = attempt.access.detail.get("http_status") if attempt.access is not None else None
     return Candidate(
         rid=attempt.rid,
-        received=timestamp(attempt.received_at),
-        ended=timestamp(attempt.ended_at),
+        received=timestamp(came.at if came is not None else None),
+        received_error_s=came.error if came is not None else None,
+        ended=timestamp(ended.at if ended is not None else None),
+        ended_error_s=ended.error if ended is not None else None,
         peer=attempt.access.detail.get("peer") if attempt.access is not None else None,
         session_id=attempt.session_id,
         server=scene.life.server,

@@ -94,7 +94,9 @@ class Times(Model):
     """When, how long, how much. Times are UTC, ISO 8601; durations are seconds; counts are tokens."""
 
     received: str | None = None
+    received_error_s: float | None = Field(default=None, description="how far it may be off, either way")
     ended: str | None = None
+    ended_error_s: float | None = Field(default=None, description="how far it may be off, either way")
     waited_s: float | None = None
     ran_s: float | None = None
     prompt_tokens: int | None = None

@@ -85,7 +85,7 @@ def _requests(rows: list[RequestRow], names: Mapping[str | None, str], clock: Cl
             Code(row.rid),
             Code(row.cause),
             WORDS[row.confidence],
-            clock.full(row.times.ended) if row.times.ended else "–",
+            clock.full(row.times.ended, row.times.ended_error_s) if row.times.ended else "–",
             row.stage,
             row.actor,
             seconds(row.times.waited_s),

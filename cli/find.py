@@ -159,8 +159,8 @@ def _table(
     clock = clock.spanning(each.received for each in shown)
     cells = [
         {
-            "received": clock.short(each.received, whole=True) if each.received else "–",
-            "ended": clock.short(each.ended, whole=True) if each.ended else "–",
+            "received": clock.short(each.received, whole=True, off=each.received_error_s) if each.received else "–",
+            "ended": clock.short(each.ended, whole=True, off=each.ended_error_s) if each.ended else "–",
             "rid": clean(each.rid),
             "cause": each.cause,
             "verdict": each.confidence,

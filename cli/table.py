@@ -142,7 +142,7 @@ def _requests(
 def _cells(row: RequestRow, clock: Clock, names: Mapping[str | None, str]) -> dict[str, str]:
     return {
         "rid": clean(row.rid),
-        "ended": clock.short(row.times.ended, whole=True) if row.times.ended else "–",
+        "ended": clock.short(row.times.ended, whole=True, off=row.times.ended_error_s) if row.times.ended else "–",
         "stage": clean(row.stage),
         "actor": clean(row.actor),
         "verdict": WORDS[row.confidence],

@@ -147,7 +147,9 @@ def _text(news: News, clock: Clock) -> str:
         assert news.happening is not None
         return clean(f"{clock.full(news.happening.at)}  server  {news.happening.cause}: {news.happening.summary}")
     verdict = news.verdict
-    at = clock.full(verdict.times.ended or verdict.times.received)
+    times = verdict.times
+    off = times.ended_error_s if times.ended else times.received_error_s
+    at = clock.full(times.ended or times.received, off)
     what = verdict.cause
     if verdict.cause == "not-established":
         what += f" ({' or '.join(c.cause for c in verdict.candidates[:3])})"

@@ -64,14 +64,16 @@ VERSION_SOURCES = {"fingerprint": "by what the logs show", "told": "as told", "u
 
 def circumstances(verdict: Verdict, clock: Clock) -> str:
     """Who ended it, where and when, in a sentence."""
+    times = verdict.times
     stage = STAGES.get(verdict.stage, f"at stage {verdict.stage}")
     if verdict.status == "finished":
-        return f"Ended at {clock.full(verdict.times.ended)}."
+        return f"Ended at {clock.full(times.ended, times.ended_error_s)}."
     if verdict.status == "in-flight":
-        return f"Received at {clock.full(verdict.times.received)}; the logs end {stage}."
+        return f"Received at {clock.full(times.received, times.received_error_s)}; the logs end {stage}."
     if verdict.status == "not-found":
         return "No process of these logs ever saw it."
-    return f"Ended by {ACTORS.get(verdict.actor, verdict.actor)}, {stage}, at {clock.full(verdict.times.ended)}."
+    at = clock.full(times.ended, times.ended_error_s)
+    return f"Ended by {ACTORS.get(verdict.actor, verdict.actor)}, {stage}, at {at}."
 
 
 def servers(names: Iterable[str | None]) -> dict[str | None, str]:

@@ -221,3 +221,11 @@ def test_causes_without_a_title_are_still_listed() -> None:
 
 def test_titles_come_from_the_catalogue() -> None:
     assert cause("queue-full").title in audited(Audit(requests=many(1, "queue-full")), 100)
+
+
+def test_a_time_is_not_told_more_precisely_than_it_is_known(verdict: Verdict) -> None:
+    verdict.times.ended_error_s = 89.0
+    text = explained(verdict, 100)
+    assert "at 2026-08-02 12:00:21 UTC ±89.0 s." in text
+    assert "ended 12:00:21 ±89.0 s" in text
+    assert "12:00:21.500 UTC" not in text
