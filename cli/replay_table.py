@@ -21,6 +21,9 @@ LIMIT = 50
 RID = 44
 """Columns for an id beside which other columns stand: room for a UUID and what SGLang writes before it."""
 
+LEFT = 5
+"""So many of the requests that a what-if says nothing of are named; --json names them all."""
+
 BAR = 40
 TONES = {True: "green", False: "bold red", None: FAINT}
 WORDS = {True: "agrees", False: "differs", None: "open"}
@@ -113,6 +116,9 @@ def _what_if(what: WhatIf) -> Iterator[RenderableType]:
     change = what.interrupted_after - what.interrupted_before
     line = f"{what.interrupted_before:,} interrupted before, {what.interrupted_after:,} after ({change:+,}):"
     line += f" {len(what.saved):,} would have lived, {len(what.lost):,} others would have died."
+    if left := what.not_reproduced:
+        named = listed([*left[:LEFT], *[f"{len(left) - LEFT:,} more"] * (len(left) > LEFT)])
+        line += f" Of {len(left):,} of {what.replayed:,} it says nothing, and counts them as unchanged: {named}."
     yield section(f"What if {listed([clean(each) for each in what.changes])}", plain(line))
     causes = sorted(what.before.keys() | what.after.keys())
     most = max((*what.before.values(), *what.after.values()), default=1)
