@@ -122,6 +122,7 @@ def row(incident: Incident, rid: str, since: float | None = None, until: float |
         synthetic=attempt.synthetic,
         members=incident.batches.get(rid, []),
         session_id=incident.by_rid[rid][-1][1].session_id,
+        server=scene.life.server,
         times=times(scene, attempt, finding),
         chain=[finding.cause, *(link.cause for link in finding.chain)] if linked else [],
     )

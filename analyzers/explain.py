@@ -24,6 +24,7 @@ from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.legs import Judged
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.spans import span
 from sglang_lifecycle.analyzers.verdict import Attempt as AttemptSummary
 from sglang_lifecycle.analyzers.verdict import (
     Candidate,
@@ -235,9 +236,12 @@ def confirm(scene: Scene, attempt: Attempt, finding: Finding) -> Replay | None:
 def times(scene: Scene, attempt: Attempt, finding: Finding) -> Times:
     """When an attempt came and ended, how long it took, how many tokens it had."""
     waited, ran = time_stats.durations(scene, attempt)
+    came, ended = span(attempt, legs.shows_end(finding, attempt))
     return Times(
-        received=timestamp(attempt.received_at),
-        ended=timestamp(attempt.ended_at or legs.last_seen(finding, attempt)),
+        received=timestamp(came.at if came is not None else None),
+        received_error_s=_rounded(came.error if came is not None else None),
+        ended=timestamp(ended.at if ended is not None else None),
+        ended_error_s=_rounded(ended.error if ended is not None else None),
         waited_s=_rounded(waited),
         ran_s=_rounded(ran),
         prompt_tokens=attempt.finish.prompt_tokens if attempt.finish is not None else None,
@@ -336,11 +340,13 @@ def _timeout(finding: Finding) -> str:
 
 
 def _summary(scene: Scene, attempt: Attempt, finding: Finding) -> AttemptSummary:
+    came, ended = span(attempt, legs.shows_end(finding, attempt))
     return AttemptSummary(
         status=finding.status,
         cause=finding.cause,
         confidence=finding.confidence,
-        received=timestamp(attempt.received_at),
-        ended=timestamp(attempt.ended_at or legs.last_seen(finding, attempt)),
+        received=timestamp(came.at if came is not None else None),
+        ended=timestamp(ended.at if ended is not None else None),
         life=scene.life.number,
+        server=scene.life.server,
     )

@@ -10,6 +10,7 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import explain, timestamp
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.spans import span
 from sglang_lifecycle.parsers.evidence import Fact
 
 Prompts = Callable[[Fact], Iterable[str]]
@@ -38,13 +39,20 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A request that fits. `distance` is how far it is from the time asked about, in seconds."""
+    """A request that fits.
+
+    `distance` is how far it is from the time asked about, in seconds: 0 where it was in flight then, negative where it
+    had ended before, positive where it came after.
+    """
 
     rid: str
     received: str | None
+    received_error_s: float | None
     ended: str | None
+    ended_error_s: float | None
     peer: str | None
     session_id: str | None
+    server: str
     http_status: int | None
     status: str
     cause: str
@@ -53,7 +61,7 @@ class Candidate:
 
 
 def find(incident: Incident, query: Query, prompts: Prompts) -> list[Candidate]:
-    """The requests that fit a query, the nearest to its time first, else in the order of their arrival.
+    """The requests that fit a query: the nearest to its time first, else in the order of their arrival.
 
     The cheap questions come first: the prompt is read and the verdict asked only of what is left.
     """
@@ -61,10 +69,10 @@ def find(incident: Incident, query: Query, prompts: Prompts) -> list[Candidate]:
     for scene in incident.scenes:
         for attempt in scene.attempts:
             if not attempt.synthetic and _fits(scene, attempt, query) and _says(attempt, query, prompts):
-                candidate = _candidate(incident, attempt, query)
+                candidate = _candidate(incident, scene, attempt, query)
                 if _ended_as(candidate, query.status):
                     found.append(candidate)
-    return sorted(found, key=lambda c: (c.distance or 0.0, c.received or c.ended or "", c.rid))
+    return sorted(found, key=lambda c: (abs(c.distance or 0.0), c.received or c.ended or "", c.rid))
 
 
 def _span(scene: Scene, attempt: Attempt) -> tuple[float | None, float | None]:
@@ -115,21 +123,31 @@ def _hashed(text: str, wanted: str) -> bool:
     return any(hashlib.new(name, data, usedforsecurity=False).hexdigest().startswith(wanted) for name in _HASHES)
 
 
-def _candidate(incident: Incident, attempt: Attempt, query: Query) -> Candidate:
+def _distance(scene: Scene, attempt: Attempt, at: float | None) -> float | None:
+    start, end = _span(scene, attempt)
+    if at is None or start is None or end is None:
+        return None
+    return round(start - at if at < start else min(end - at, 0.0), 3)
+
+
+def _candidate(incident: Incident, scene: Scene, attempt: Attempt, query: Query) -> Candidate:
+    came, ended = span(attempt)
     verdict = explain(incident, attempt.rid, attempt.received_at, attempt.received_at)
     status = attempt.access.detail.get("http_status") if attempt.access is not None else None
-    times = [t for t in (attempt.received_at, attempt.ended_at) if t is not None]
     return Candidate(
         rid=attempt.rid,
-        received=timestamp(attempt.received_at),
-        ended=timestamp(attempt.ended_at),
+        received=timestamp(came.at if came is not None else None),
+        received_error_s=came.error if came is not None else None,
+        ended=timestamp(ended.at if ended is not None else None),
+        ended_error_s=ended.error if ended is not None else None,
         peer=attempt.access.detail.get("peer") if attempt.access is not None else None,
         session_id=attempt.session_id,
+        server=scene.life.server,
         http_status=status if status is not None else verdict.client.http_status,
         status=verdict.status,
         cause=verdict.cause,
         confidence=verdict.confidence,
-        distance=round(min(abs(t - query.at) for t in times), 3) if query.at is not None and times else None,
+        distance=_distance(scene, attempt, query.at),
     )
 
 

@@ -12,6 +12,7 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.skew import skew
+from sglang_lifecycle.parsers.evidence import Fact
 
 Judged = tuple[Scene, Attempt, Finding]
 """An attempt and what ended it."""
@@ -81,7 +82,12 @@ def _ended(scene: Scene, judged: Judged) -> float | None:
 
 def last_seen(finding: Finding, attempt: Attempt) -> float | None:
     """The time of the line that shows its end, where there is one besides its `Receive`; UTC epoch seconds."""
+    line = shows_end(finding, attempt)
+    return line.at if line is not None else None
+
+
+def shows_end(finding: Finding, attempt: Attempt) -> Fact | None:
+    """The line with a time that shows its end, where there is one besides its `Receive`."""
     if finding.status == "in-flight":
         return None
-    times = [f.at for f in finding.evidence if f is not attempt.received and f.at is not None]
-    return times[-1] if times else None
+    return next((f for f in reversed(finding.evidence) if f is not attempt.received and f.at is not None), None)

@@ -46,6 +46,7 @@ class RequestRow(Model):
     synthetic: bool = False
     members: list[str] = Field(default=[], description="as in a verdict; such a row is left out of the totals")
     session_id: str | None = None
+    server: str | None = Field(default=None, description="the name of its server, else the log that tells of it")
     times: Times
     chain: list[str] = []
 

@@ -82,6 +82,9 @@ class WhatIf(_Model):
     interrupted_after: int = 0
     reproduced: int = Field(default=0, description="ends that the replay without changes reproduces")
     replayed: int = 0
+    not_reproduced: list[str] = Field(
+        default=[], description="the requests whose ends it does not reproduce; they are counted as unchanged"
+    )
     saved: list[Changed] = []
     lost: list[Changed] = []
     otherwise: list[Changed] = Field(default=[], description="interrupted before and after, by another cause")

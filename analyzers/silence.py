@@ -284,6 +284,9 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
     if (decides := switched(scene, attempt)) is not None:
         finding.candidates.append(("finished", decides))
     if _records_alone(scene):
+        if {a.rid for a in scene.attempts} == {attempt.rid}:
+            finding.confidence = "not-established"
+            finding.summary = "Only this request's own lines were given: what may have ended it stands in the others."
         for name in _ANYTHING:
             finding.admit(name, "the server's whole log of that time")
     _admit_refusals(scene, finding)

@@ -94,7 +94,9 @@ class Times(Model):
     """When, how long, how much. Times are UTC, ISO 8601; durations are seconds; counts are tokens."""
 
     received: str | None = None
+    received_error_s: float | None = Field(default=None, description="how far it may be off, either way")
     ended: str | None = None
+    ended_error_s: float | None = Field(default=None, description="how far it may be off, either way")
     waited_s: float | None = None
     ran_s: float | None = None
     prompt_tokens: int | None = None
@@ -110,6 +112,7 @@ class Attempt(Model):
     received: str | None = None
     ended: str | None = None
     life: int = 1
+    server: str | None = Field(default=None, description="the name of its server, else the log that tells of it")
 
 
 class Replay(Model):

@@ -289,6 +289,7 @@ def _compare(
         result.interrupted_before += observed != FINISHED
         was, now = _cause(first.get(key)), _cause(second.get(key))
         if (was == FINISHED) != (observed == FINISHED):
+            result.not_reproduced.append(attempt.rid)
             if observed != FINISHED:
                 counts[0][observed] += 1
                 counts[1][observed] += 1

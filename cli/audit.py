@@ -10,9 +10,9 @@ import typer
 
 from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.config import check_thresholds
-from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, UsageError
+from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, UsageError, warning
 from sglang_lifecycle.cli.formats import Format, encode
-from sglang_lifecycle.cli.inputs import Request, quoted, request, status
+from sglang_lifecycle.cli.inputs import Request, Window, quoted, request, status
 from sglang_lifecycle.cli.interrupted import LIMIT
 from sglang_lifecycle.cli.options import (
     Cluster,
@@ -20,6 +20,7 @@ from sglang_lifecycle.cli.options import (
     Config,
     DisplayZone,
     FailOn,
+    Json,
     Output,
     Paths,
     Quiet,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 def command(
     paths: Paths,
+    json: Json = False,
     format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
     output: Output = None,
     everything: Annotated[bool, typer.Option("--all", help="List every interrupted request to people.")] = False,
@@ -63,6 +65,7 @@ def command(
     color: Color = None,
 ) -> ExitCode:
     """List every interrupted request with its cause, and what happened to the server."""
+    format = Format.JSON if json else format
     # The order of the paths on the command line must not decide anything.
     question = request(sorted(paths), since, until, tz, display_tz, sglang_version)
     values = settings.effective({"fail_on": fail_on})
@@ -106,7 +109,7 @@ def _swept(question: Request, cluster: str | None, everything: bool) -> tuple[Au
     from sglang_lifecycle.analyzers import sweep
 
     window = question.window()
-    return sweep.audit(
+    found = sweep.audit(
         partial(question.stream, cluster=cluster),
         question.incident,
         since=window.since,
@@ -114,6 +117,9 @@ def _swept(question: Request, cluster: str | None, everything: bool) -> tuple[Au
         ignores=question.ignores,
         everything=everything,
     )
+    if found is not None and window != Window() and not found[0].totals.requests:
+        warning("no request of these logs lived within --since/--until")
+    return found
 
 
 def _earlier(path: str) -> Audit:

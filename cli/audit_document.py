@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent
 from sglang_lifecycle.cli.document import Block, Code, Document, Grid, Section
@@ -11,7 +11,7 @@ from sglang_lifecycle.cli.gates import sections as gates
 from sglang_lifecycle.cli.interrupted import EVENTS, LIMIT, groups, remark, shares
 from sglang_lifecycle.cli.text import count, seconds, size
 from sglang_lifecycle.cli.times import Clock
-from sglang_lifecycle.cli.words import WORDS, cause_title
+from sglang_lifecycle.cli.words import WORDS, cause_title, servers
 
 
 def document(audit: Audit, clock: Clock, limit: int | None = LIMIT) -> Document:
@@ -31,7 +31,10 @@ def document(audit: Audit, clock: Clock, limit: int | None = LIMIT) -> Document:
                 f"Server events ({remark(len(events), len(audit.server_events))})",
                 [_events(events, clock)] if events else [],
             ),
-            Section(f"Interrupted requests ({remark(len(rows), total)})", [_requests(rows, clock)] if rows else []),
+            Section(
+                f"Interrupted requests ({remark(len(rows), total)})",
+                [_requests(rows, servers(row.server for row in audit.requests), clock)] if rows else [],
+            ),
             Section("Inputs", [_inputs(audit)] if audit.inputs else []),
         ],
     )
@@ -76,23 +79,36 @@ def _events(events: list[ServerEvent], clock: Clock) -> Grid:
     return Grid(("at", "event", "summary", "line"), rows)
 
 
-def _requests(rows: list[RequestRow], clock: Clock) -> Grid:
+def _requests(rows: list[RequestRow], names: Mapping[str | None, str], clock: Clock) -> Grid:
     cells = [
         (
             Code(row.rid),
             Code(row.cause),
             WORDS[row.confidence],
-            clock.full(row.times.ended) if row.times.ended else "–",
+            clock.full(row.times.ended, row.times.ended_error_s) if row.times.ended else "–",
             row.stage,
             row.actor,
             seconds(row.times.waited_s),
             seconds(row.times.ran_s),
             Code(row.session_id or ""),
             Code(", ".join(each.cause for each in row.candidates)),
+            *([Code(names.get(row.server, ""))] if names else []),
         )
         for row in rows
     ]
-    head = ("rid", "cause", "verdict", "ended", "stage", "actor", "waited", "ran", "session", "or else")
+    head = (
+        "rid",
+        "cause",
+        "verdict",
+        "ended",
+        "stage",
+        "actor",
+        "waited",
+        "ran",
+        "session",
+        "or else",
+        *(["server"] if names else []),
+    )
     return Grid(head, cells, frozenset({"waited", "ran"}))
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError
-from sglang_lifecycle.cli.inputs import complain, request, status
+from sglang_lifecycle.cli.inputs import request, status
 from sglang_lifecycle.cli.options import (
     Color,
     Config,
@@ -42,7 +42,7 @@ def command(
     """Browse every request in the terminal: list, verdicts, raw lines, time, sessions. ? shows the keys."""
     question = request(paths, since, until, tz, display_tz, sglang_version)
     if "-" in paths:
-        raise UsageError("browse needs standard input for the keyboard; write the logs to a file first")
+        _take_keyboard()
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
         raise UsageError("browse needs a terminal; lifecycle audit prints the same list")
     if color is False:
@@ -56,5 +56,21 @@ def command(
         raise browser.problem
     if browser.incident is None:
         return ExitCode.OK  # left before the logs were read
-    complain(browser.incident.evidence)
+    question.complain(browser.incident.evidence)
+    question.warn_outside(browser.incident.evidence)
     return status(browser.incident.evidence)
+
+
+def _take_keyboard() -> None:
+    """Read the logs that come by standard input, and put the terminal in its place, for the keys."""
+    from sglang_lifecycle.parsers.inputs import standard_input
+
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("browse - reads logs from a pipe, and there is none")
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR)
+    except OSError:
+        raise UsageError("browse needs a terminal for its keys; lifecycle audit prints the same list") from None
+    standard_input()
+    os.dup2(terminal, sys.stdin.fileno())
+    os.close(terminal)

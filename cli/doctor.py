@@ -23,7 +23,7 @@ def command(
 
     from sglang_lifecycle.analyzers.coverage import coverage
 
-    evidence = question.read()
+    evidence = question.read(named=True)
     found = coverage(question.incident(evidence))
     if json:
         write(found.model_dump_json(by_alias=True))

@@ -66,6 +66,8 @@ def screen(found: Coverage, clock: Clock, width: int) -> RenderableType:
 
 
 def _summary(found: Coverage) -> Text:
+    if not found.lives:
+        return Text("No line of SGLang is in these logs: they answer nothing.", style=TITLE)
     requests = sum(life.requests for life in found.lives)
     lives = count(len(found.lives), "life", "lives")
     line = Text(f"{count(requests, 'request')} in {lives} of a server: ", style=TITLE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,8 +29,9 @@ from sglang_lifecycle.cli.options import (
     Zone,
 )
 from sglang_lifecycle.cli.output import show, write
-from sglang_lifecycle.cli.text import count
+from sglang_lifecycle.cli.text import count, listed
 from sglang_lifecycle.cli.times import Clock
+from sglang_lifecycle.cli.typos import bare, near
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -75,7 +77,9 @@ def command(
     asked = [_text(each) for each in dict.fromkeys([rid, *(rids or [])])]
     question = request(paths, since, until, tz, display_tz, sglang_version)
     printed = VerdictFormat.JSON if json else format
-    evidence, incident = question.about(asked, _import_screen if printed is VerdictFormat.TEXT else None)
+    forms = {text: dict.fromkeys([text, bare(text)]) for text in asked}  # an id may itself look as if it were pasted
+    wanted = list(dict.fromkeys(chain.from_iterable(forms.values())))
+    evidence, incident = question.about(wanted, _import_screen if printed is VerdictFormat.TEXT else None)
 
     from sglang_lifecycle.analyzers import partial
     from sglang_lifecycle.analyzers.explain import explain
@@ -83,7 +87,7 @@ def command(
 
     window = question.window(evidence)
     verdicts = []
-    for text in asked:
+    for text in (next((each for each in forms[text] if incident.matches(each)), bare(text)) for text in asked):
         matched = identify(incident, text)
         for match in matched.rids if matched is not None else [_match(incident, evidence, text, window)]:
             verdict = explain(incident, match, window.since, window.until)
@@ -134,10 +138,10 @@ def _match(incident: Incident, evidence: Evidence, text: str, window: Window) ->
     if len(matches) > 1 and window != Window():
         matches = _alive(evidence, matches, window) or matches
     if len(matches) > 1:
-        listed = sorted(matches)[:MATCHES]
-        if more := len(matches) - len(listed):
-            listed.append(f"and {more} more")
-        raise UsageError(f"{text!r} is the beginning of {len(matches):,} request ids; give more of it", listed)
+        named = sorted(matches)[:MATCHES]
+        if more := len(matches) - len(named):
+            named.append(f"and {more} more")
+        raise UsageError(f"{text!r} is the beginning of {len(matches):,} request ids; give more of it", named)
     return matches[0] if matches else text
 
 
@@ -173,8 +177,10 @@ def _hint(rid: str, evidence: Evidence) -> str:
     if os.path.exists(rid):
         return "it is a path: the request id comes before the paths"
     longer = (fact.rid for fact in evidence.facts if fact.rid and rid in fact.rid)
-    if near := next((each for each in longer if len(rid) < len(each) < 2 * len(rid) + 20), None):
-        return f"did you mean {near!r}?"
+    if whole := next((each for each in longer if len(rid) < len(each) < 2 * len(rid) + 20), None):
+        return f"did you mean {whole!r}?"
+    if meant := near(rid, (fact.rid for fact in evidence.facts if fact.rid)):
+        return f"did you mean {listed([repr(each) for each in meant], 'or')}?"
     if any(fact.rid == rid for fact in evidence.facts):
         return "it is only named where a client may have written it: within the text of a request"
     return "check the id, and whether these logs cover its time and all processes"

@@ -1,4 +1,4 @@
-"""Whether files have grown."""
+"""The files behind paths, and whether they have grown."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def files(paths: Sequence[str]) -> Files:
                 continue
             found[file.resolve()] = state.st_ino, state.st_size
     return found
+
+
+def bare(paths: Sequence[str]) -> list[str]:
+    """Those of the paths that are folders without a file in them, at any depth."""
+    folders = (path for path in dict.fromkeys(paths) if path and os.path.isdir(path))
+    return [folder for folder in folders if not any(names for _, _, names in os.walk(folder))]
 
 
 def added(before: Files, now: Files) -> list[Path] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,11 +23,13 @@ from sglang_lifecycle.cli.options import (
     Zone,
 )
 from sglang_lifecycle.cli.output import show, write
-from sglang_lifecycle.cli.text import clean, count
+from sglang_lifecycle.cli.text import clean, count, listed, seconds
 from sglang_lifecycle.cli.times import bound
+from sglang_lifecycle.cli.typos import near
+from sglang_lifecycle.cli.words import servers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -40,9 +43,12 @@ LIMIT = 50
 def command(
     paths: Paths,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="It was in flight then: 2026-08-02T12:00:05 or 12:00:05.")
+        str | None,
+        typer.Option("--at", metavar="TIME", help="Those in flight then come first: 2026-08-02T12:00:05 or 12:00:05."),
     ] = None,
-    within: Annotated[float, typer.Option(metavar="SECONDS", help="How far --at may be off.", min=0)] = 5.0,
+    within: Annotated[
+        float, typer.Option(metavar="SECONDS", help="So far from --at who follows may have lived.", min=0)
+    ] = 5.0,
     peer: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Of the client or its proxy.")] = None,
     session: Annotated[str | None, typer.Option(metavar="ID", help="Its session.")] = None,
     outcome: Annotated[
@@ -67,6 +73,7 @@ def command(
     question = request(paths, since, until, tz, display_tz, sglang_version)
     moment = bound("--at", at, question.clock.zone)
     _check(text, hash)
+    _check_status(outcome)
 
     from sglang_lifecycle.analyzers.finder import Query, find
     from sglang_lifecycle.parsers.prompts import prompts
@@ -85,10 +92,8 @@ def command(
         text=text,
         hash=hash,
     )
-    found = find(question.incident(evidence), query, prompts)
-    if not found:
-        error("no request fits" + ("" if text is None and hash is None else _HIDDEN))
-        return ExitCode.NOT_FOUND
+    incident = question.incident(evidence)
+    found = find(incident, query, prompts)
     if json:
         from dataclasses import asdict
 
@@ -96,8 +101,12 @@ def command(
 
         rows = [asdict(each) for each in found[:limit]]
         write(orjson.dumps({"schema_version": 1, "total": len(found), "candidates": rows}).decode())
-    else:
-        show(partial(_table, found, question.clock, limit), color)
+    if not found:
+        error("no request fits" + ("" if text is None and hash is None else _HIDDEN))
+        return ExitCode.NOT_FOUND
+    if not json:
+        names = servers(scene.life.server for scene in incident.scenes)
+        show(partial(_table, found, names, question.clock, limit), color)
     return status(evidence)
 
 
@@ -113,26 +122,57 @@ def _check(text: str | None, hash: str | None) -> None:
         raise UsageError(f"--hash {hash!r} is no hash; give at least {SHORTEST_HASH} hexadecimal digits")
 
 
-def _table(found: Sequence[Candidate], clock: Clock, limit: int, _: int) -> RenderableType:
+def _check_status(outcome: str | None) -> None:
+    if outcome is None or re.fullmatch(r"[1-5]\d\d", outcome):
+        return
+    from typing import get_args
+
+    from sglang_lifecycle.analyzers.catalogue import load
+    from sglang_lifecycle.analyzers.verdict import Status
+
+    known = [each for each in get_args(Status) if each != "not-found"]
+    if outcome not in known and outcome not in load():
+        meant = near(outcome, [*known, *load()])
+        hint = f"did you mean {listed(meant, 'or')}?" if meant else "lifecycle causes lists the causes"
+        names = ", ".join([*known, "an HTTP status", "a cause's id"])
+        raise UsageError(f"--status {outcome!r} is none of {names}; {hint}")
+
+
+def _then(distance: float | None) -> str:
+    """What a request was at the time asked about; nothing where none was."""
+    if distance is None:
+        return ""
+    if not distance:
+        return "in flight"
+    return f"{seconds(abs(distance)).replace(' ', '')} {'before' if distance < 0 else 'after'}"
+
+
+def _table(
+    found: Sequence[Candidate], names: Mapping[str | None, str], clock: Clock, limit: int, width: int
+) -> RenderableType:
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
+
+    from sglang_lifecycle.cli.cells import Cells
 
     shown = found[:limit]
     clock = clock.spanning(each.received for each in shown)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("received", "ended", "rid", "cause", "verdict", "HTTP", "peer", "session"):
-        table.add_column(name, overflow="fold")
-    for each in shown:
-        table.add_row(
-            clock.short(each.received) if each.received else "–",
-            clock.short(each.ended) if each.ended else "–",
-            Text(clean(each.rid)),
-            each.cause,
-            each.confidence,
-            str(each.http_status or "–"),
-            Text(clean(each.peer or "–")),
-            Text(clean(each.session_id or "–")),
-        )
+    cells = [
+        {
+            "received": clock.short(each.received, whole=True, off=each.received_error_s) if each.received else "–",
+            "ended": clock.short(each.ended, whole=True, off=each.ended_error_s) if each.ended else "–",
+            "rid": clean(each.rid),
+            "cause": each.cause,
+            "verdict": each.confidence,
+            "HTTP": str(each.http_status or "–"),
+            "peer": clean(each.peer or "–"),
+            "session": clean(each.session_id or ""),
+            "server": names.get(each.server, ""),
+            "then": _then(each.distance),
+        }
+        for each in shown
+    ]
+    laid = Cells(cells, width)
     more = f", {len(found) - limit:,} more not shown" if len(found) > limit else ""
-    return Group(Text(f"{count(len(found), 'request')} found{more}; times are {clock.name(shown[0].received)}"), table)
+    head = f"{count(len(found), 'request')} found{more}; times are {clock.name(shown[0].received)}"
+    return Group(Text(head), *laid.head(), *(line for each in cells for line in laid.row(each)))

@@ -1,4 +1,4 @@
-"""`lifecycle ingest`: the evidence of logs, written once into a store that every command reads."""
+"""`lifecycle ingest`: the evidence of logs, written once into a store that every command but `watch` reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(
         str | None, typer.Option(metavar="FOLDER", help="Join what such jobs have read; what is missing is read now.")
     ] = None,
 ) -> ExitCode:
-    """Write the evidence of logs into one file; give that file to any command instead of the logs."""
+    """Write the evidence of logs into one file; give that file to any command but watch instead of the logs."""
     question = request(paths, None, None, tz, None, None)
     if shard is not None:
         return _share(question, _shard(shard), output)

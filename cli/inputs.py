@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
+from sglang_lifecycle.cli.files import bare
 from sglang_lifecycle.cli.output import progress
+from sglang_lifecycle.cli.text import count
 from sglang_lifecycle.cli.times import Bound, Clock, bound, zone
 from sglang_lifecycle.cli.workers import memory, size, workers
 from sglang_lifecycle.parsers.versions import key
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 
 EXCERPT = 400
 """Characters of a line's excerpt in JSON."""
+
+SKIPPED = 5
+"""So many files that are no logs are named; more of them are counted."""
 
 _VERY_LARGE = 192 << 20
 """Bytes of logs from which on they are not held, where that can be."""
@@ -65,15 +71,16 @@ class Request:
     names: Mapping[str, str]
     envelopes: Sequence[Envelope]
 
-    def read(self, cluster: str | None = None, shards: str | None = None) -> Evidence:
-        """Read the inputs; what is wrong with them goes to stderr.
+    def read(self, cluster: str | None = None, shards: str | None = None, named: bool = False) -> Evidence:
+        """Read the inputs; what is wrong with them goes to stderr, with every file `named` or some of them counted.
 
         Large ones are read on the Dask cluster at an address; what jobs have kept in the folder `shards` is not read
         again.
         """
         with progress("reading") as report:
             evidence = self.evidence(report, cluster=cluster, shards=shards)
-        complain(evidence)
+        self.complain(evidence, named)
+        self.warn_outside(evidence)
         return evidence
 
     def evidence(
@@ -111,7 +118,7 @@ class Request:
                 return None
             evidence = log.stream(self.paths, take, pool, tz=self.zone, progress=report)
         if evidence is not None:
-            complain(evidence)
+            self.complain(evidence)
         return evidence
 
     def about(self, ids: Sequence[str], meanwhile: Callable[[], None] | None = None) -> tuple[Evidence, Incident]:
@@ -139,8 +146,35 @@ class Request:
             if evidence.partial and size(self.paths) < memory() / 2 and not partial.enough(incident, ids):
                 evidence = self.evidence(report)
                 incident = self.incident(evidence)
-        complain(evidence)
+        self.complain(evidence)
         return evidence, incident
+
+    def complain(self, evidence: Evidence, named: bool = False) -> None:
+        """Say on stderr what is wrong with the inputs; files that are no logs are counted unless they are `named`."""
+        told = [(each, text) for each in evidence.sources for text in each.warnings if text not in evidence.failed]
+        skipped = {id(source): text.removeprefix(f"{source.path}: ") for source, text in told if not source.recognised}
+        if named or len(skipped) <= SKIPPED:
+            skipped = {}
+        for source, text in told:
+            if id(source) not in skipped:
+                warning(text if source.path in text else f"{source.path}: {text}")
+        if skipped:
+            reasons = Counter(text.removesuffix(", skipped") for text in skipped.values())
+            listed = "; ".join(f"{reason} ({number:,})" for reason, number in reasons.most_common())
+            warning(f"{count(len(skipped), 'file')} skipped: {listed}; lifecycle doctor names them")
+        if self.version is not None and (known := _counts_as(self.version)) is not None:
+            warning(f"SGLang {self.version} is no release that is known here; it counts as {known}, the nearest one")
+        for folder in bare(self.paths):
+            warning(f"{folder}: no file in it")
+        for text in evidence.failed:
+            error(text)
+
+    def warn_outside(self, evidence: Evidence) -> None:
+        """Say on stderr that the bounds miss all that the logs cover."""
+        times = _times(evidence)
+        if times and not self.window(evidence).meets(min(times), max(times)):
+            covered = f"from {self.clock.full(min(times))} to {self.clock.full(max(times))}"
+            warning(f"--since/--until lie outside of the logs, which cover the time {covered}")
 
     def incident(self, evidence: Evidence) -> Incident:
         """The evidence to judge, with what the user knows better than the logs."""
@@ -173,12 +207,23 @@ class Request:
         """The bounds; where they aren't absolute it takes the last time in the logs."""
         if self.bounds == (None, None):
             return Window()
-        facts = evidence.facts if evidence is not None else ()
-        last = max((fact.at for fact in facts if fact.at is not None), default=None)
+        last = max(_times(evidence), default=None)
         since, until = (each.resolve(last) if each else None for each in self.bounds)
         if since is not None and until is not None and since > until:
             raise UsageError(f"--since ({self.clock.full(since)}) is later than --until ({self.clock.full(until)})")
         return Window(since, until)
+
+
+def _counts_as(version: str) -> str | None:
+    """The release that a version is taken for, where it is another."""
+    from sglang_lifecycle.analyzers.fingerprint import told
+
+    (known,) = told(version).possible
+    return known if key(known) != key(version) else None
+
+
+def _times(evidence: Evidence | None) -> list[float]:
+    return [fact.at for fact in evidence.facts if fact.at is not None] if evidence is not None else []
 
 
 class Inputs:
@@ -234,16 +279,6 @@ class Inputs:
         return store.merge(parts) if len(parts) > 1 else parts[0]
 
 
-def complain(evidence: Evidence) -> None:
-    """Say on stderr what is wrong with the inputs."""
-    for source in evidence.sources:
-        for text in source.warnings:
-            if text not in evidence.failed:
-                warning(text if source.path in text else f"{source.path}: {text}")
-    for text in evidence.failed:
-        error(text)
-
-
 def _sent(stores: Sequence[str], about: Sequence[str]) -> Callable[[], list[Evidence]]:
     """Send for what stores say of ids; what is too much to be carried is read when it is asked for."""
     from sglang_lifecycle.cli.errand import Errand
@@ -280,24 +315,30 @@ def request(
     logs, shown, release = values["tz"], values["display_tz"], values["sglang_version"]
     zone(logs.text, _name("tz", logs))
     clock = Clock(zone(shown.text, _name("display_tz", shown)))
-    if release.text is not None:
-        try:
-            key(release.text)
-        except ValueError as problem:
-            raise UsageError(f"{_name('sglang_version', release)} {problem}") from None
     bounds = bound("--since", since, clock.zone), bound("--until", until, clock.zone)
-    limits = {name: float(told) for name in LIMITS if (told := values[name].value) is not None}
+    limits = {name: float(told) for name in LIMITS if (told := values[name].value) not in (None, settings.OFF)}
     return Request(
         paths,
         logs.text,
         clock,
-        release.text,
+        _version(release),
         bounds,
         limits,
         values["ignore"].value,
         values["processes"].value,
         _envelopes(values["envelopes"]),
     )
+
+
+def _version(value: settings.Value) -> str | None:
+    """The release that the user names; raises `UsageError` where it is none."""
+    if value.text is None:
+        return None
+    try:
+        key(value.text)
+    except ValueError as problem:
+        raise UsageError(f"{_name('sglang_version', value)} {problem}") from None
+    return value.text.strip().lower().removeprefix("v")
 
 
 def _envelopes(value: settings.Value) -> list[Envelope]:

@@ -58,7 +58,7 @@ WaitingTimeout = Annotated[
     typer.Option(
         metavar="SECONDS",
         callback=_limit("waiting_timeout"),
-        help="The servers' SGLANG_REQ_WAITING_TIMEOUT, which no log prints.",
+        help="The servers' SGLANG_REQ_WAITING_TIMEOUT, which no log prints; -1 (no limit) tells nothing.",
     ),
 ]
 RunningTimeout = Annotated[

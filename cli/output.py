@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PLAIN_WIDTH = 100
-"""Width of what isn't written to a terminal."""
+"""Width of what isn't written to a terminal, unless COLUMNS says another."""
 
-WIDTHS = (80, 160)
+WIDTHS = (60, 160)
 """The narrowest and the widest that a screen is laid out for."""
 
 PATIENCE = 0.5
@@ -96,11 +96,13 @@ def show(screen: Callable[[int], RenderableType], color: bool | None) -> None:
 
 
 def columns(terminal: bool) -> int:
-    """The width of the screen."""
-    if not terminal:
-        return PLAIN_WIDTH
+    """The width of the screen: what COLUMNS says, else the terminal's, where there is one."""
+    told = os.environ.get("COLUMNS", "")
+    number = int(told) if told.isdecimal() else 0
+    if not number:
+        number = shutil.get_terminal_size((PLAIN_WIDTH, 40)).columns if terminal else PLAIN_WIDTH
     narrowest, widest = WIDTHS
-    return min(max(shutil.get_terminal_size((PLAIN_WIDTH, 40)).columns, narrowest), widest)
+    return min(max(number, narrowest), widest)
 
 
 def colored(terminal: bool, color: bool | None) -> bool:
@@ -129,7 +131,7 @@ def render(screen: RenderableType, columns: int, color: bool) -> str:
         highlight=False,
         _environ={},
     )
-    console.print(screen)
+    console.print(screen, crop=False)  # an id may run over, but is never cut
     return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().split("\n"))
 
 

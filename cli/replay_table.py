@@ -6,17 +6,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from sglang_lifecycle.analyzers.replay_models import ForbiddenStep, ReplayRow, ReplayRun, WhatIf
-from sglang_lifecycle.cli.layout import FAINT, LABEL, TITLE, bullets, grid, places, plain, section
+from sglang_lifecycle.cli.cells import Cells
+from sglang_lifecycle.cli.layout import FAINT, INDENT, LABEL, TITLE, bullets, grid, places, plain, section, title
 from sglang_lifecycle.cli.text import clean, count, listed, shorten
 from sglang_lifecycle.cli.times import Clock
 
 LIMIT = 50
 """So many requests, and so many changes of each kind, are listed; --json lists them all."""
 
-RID = 32
+RID = 44
+"""Columns for an id beside which other columns stand: room for a UUID and what SGLang writes before it."""
+
+LEFT = 5
+"""So many of the requests that a what-if says nothing of are named; --json names them all."""
+
 BAR = 40
 TONES = {True: "green", False: "bold red", None: FAINT}
 WORDS = {True: "agrees", False: "differs", None: "open"}
@@ -44,7 +51,7 @@ def _sections(run: ReplayRun, clock: Clock, width: int) -> Iterator[RenderableTy
     covered = [row for row in run.requests if row.covered]
     if covered:
         covered.sort(key=lambda row: row.agrees is not False)
-        yield section("Predicted against observed", grid(_rows(covered[:LIMIT])), _remark(len(covered)))
+        yield Group("", title("Predicted against observed", _remark(len(covered))), *_rows(covered[:LIMIT], width))
     if len(covered) < len(run.requests):
         silent = Counter((row.observed, row.why) for row in run.requests if not row.covered)
         rows = ((Text(f"{number:,}"), plain(cause, LABEL), plain(why)) for (cause, why), number in silent.most_common())
@@ -69,17 +76,23 @@ def _remark(total: int) -> str:
     return f"{total:,}" if total <= LIMIT else f"{LIMIT} of {total:,}; --json lists them all"
 
 
-def _rows(rows: Sequence[ReplayRow]) -> Iterator[Sequence[RenderableType]]:
-    yield tuple(Text(head, style=FAINT) for head in ("rid", "observed", "predicted", "", "the rules allow also"))
-    for row in rows:
-        others = [cause for cause in row.possible if cause != row.predicted]
-        yield (
-            Text(shorten(clean(row.rid), RID)),
-            plain(row.observed, LABEL),
-            plain(row.predicted or "–", LABEL),
-            Text(WORDS[row.agrees], style=TONES[row.agrees]),
-            plain(listed(others, "or") + (" (not every order was tried)" if row.bounded else ""), FAINT),
-        )
+def _rows(rows: Sequence[ReplayRow], width: int) -> Iterator[RenderableType]:
+    cells = [
+        {
+            "rid": clean(row.rid),
+            "observed": row.observed,
+            "predicted": row.predicted or "–",
+            "replay": WORDS[row.agrees],
+        }
+        for row in rows
+    ]
+    laid = Cells(cells, width, INDENT)
+    yield from laid.head()
+    for row, each in zip(rows, cells, strict=True):
+        yield from laid.row(each, {"observed": LABEL, "predicted": LABEL, "replay": TONES[row.agrees]})
+        if others := [clean(cause) for cause in row.possible if cause != row.predicted]:
+            text = f"the rules allow also {listed(others, 'or')}{' (not every order was tried)' if row.bounded else ''}"
+            yield Padding(Text(text, style=FAINT), (0, 0, 0, 2 * INDENT))
 
 
 def _forbidden(steps: Sequence[ForbiddenStep], clock: Clock, width: int) -> RenderableType:
@@ -103,6 +116,9 @@ def _what_if(what: WhatIf) -> Iterator[RenderableType]:
     change = what.interrupted_after - what.interrupted_before
     line = f"{what.interrupted_before:,} interrupted before, {what.interrupted_after:,} after ({change:+,}):"
     line += f" {len(what.saved):,} would have lived, {len(what.lost):,} others would have died."
+    if left := what.not_reproduced:
+        named = listed([*left[:LEFT], *[f"{len(left) - LEFT:,} more"] * (len(left) > LEFT)])
+        line += f" Of {len(left):,} of {what.replayed:,} it says nothing, and counts them as unchanged: {named}."
     yield section(f"What if {listed([clean(each) for each in what.changes])}", plain(line))
     causes = sorted(what.before.keys() | what.after.keys())
     most = max((*what.before.values(), *what.after.values()), default=1)

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from sglang_lifecycle.analyzers.verdict import EvidenceLine, Link, Verdict
+from sglang_lifecycle.cli.cells import LONGEST
 from sglang_lifecycle.cli.layout import (
     FAINT,
     GAP,
@@ -34,6 +35,7 @@ from sglang_lifecycle.cli.words import (
     client_text,
     fault_text,
     replay_text,
+    servers,
 )
 
 LINES = 20
@@ -57,7 +59,7 @@ def screen(verdict: Verdict, clock: Clock, width: int) -> RenderableType:
 
 
 def _sections(verdict: Verdict, clock: Clock, width: int) -> Iterator[RenderableType]:
-    yield _headline(verdict)
+    yield _headline(verdict, width)
     yield plain(circumstances(verdict, clock))
     if verdict.summary and verdict.summary != verdict.title:
         yield plain(verdict.summary)
@@ -83,10 +85,13 @@ def _sections(verdict: Verdict, clock: Clock, width: int) -> Iterator[Renderable
         yield section("What to do", numbered(verdict.advice))
 
 
-def _headline(verdict: Verdict) -> Text:
-    line = Text(f"Request {clean(verdict.rid)} {clean(verdict.title).rstrip('.')}: ", style="bold")
-    line.append(CONFIDENCE[verdict.confidence], style=TONES[verdict.confidence])
-    return line.append(".")
+def _headline(verdict: Verdict, width: int) -> RenderableType:
+    rid, title = f"Request {clean(verdict.rid)}", clean(verdict.title).rstrip(".")
+    fits = width_of(rid) <= width
+    line = Text(f"{rid} {title}: " if fits else f"{title}: ", style="bold")
+    line.append(CONFIDENCE[verdict.confidence], style=TONES[verdict.confidence]).append(".")
+    # An id that is too long for a line runs over: it is to be copied.
+    return line if fits else Group(Text(shorten(rid, LONGEST), style="bold", no_wrap=True, overflow="ignore"), line)
 
 
 def _ids(verdict: Verdict, width: int) -> Text:
@@ -174,11 +179,12 @@ def _evidence(lines: list[EvidenceLine], clock: Clock, width: int) -> Renderable
 
 def _attempts(verdict: Verdict, clock: Clock) -> RenderableType:
     clock = Clock(clock.zone, dated=True)
+    names = servers(each.server for each in verdict.attempts)
     return grid(
         (
             Text(str(number), style=FAINT),
             plain(f"{clock.short(each.received)} → {clock.short(each.ended)}"),
-            plain(f"server life {each.life}"),
+            plain(f"life {each.life} of {names[each.server]}" if each.server in names else f"server life {each.life}"),
             plain(each.cause if each.cause == each.status else f"{each.status}: {each.cause}", LABEL).append(
                 f", {CONFIDENCE[each.confidence]}", style="default"
             ),

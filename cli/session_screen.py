@@ -48,13 +48,13 @@ GLYPHS = {"finished": "•", "interrupted": "x", "in-flight": "o", "not-found": 
 
 LEGEND = "• finished, x interrupted, o in flight, ·· only tried"
 
-RIDS = 24
-"""Columns that a rid may take; longer ones are shortened in the middle."""
+RIDS = 44
+"""Columns that a rid may take: what SGLang makes of a UUID is whole, longer ones are shortened in the middle."""
 
 REMARK = 24
 """Columns kept for the remark beside the name of a server."""
 
-LEAST = 24
+LEAST = 34
 """Columns that the text of a turn has at least."""
 
 
@@ -92,7 +92,7 @@ def _sum(rows: Sequence[SessionRow]) -> Text:
 
 def _rows(rows: Sequence[SessionRow], clock: Clock, width: int) -> RenderableType:
     ids = [clean(row.id) for row in rows]
-    room = max(width - INDENT - 62, 12)  # what the other columns leave
+    room = max(width - INDENT - 62, RIDS)  # what the other columns leave
     head = ["session", "kind", "opened", "ended", "turns", "cut", "state"]
     lines = [
         [
@@ -193,7 +193,8 @@ def _drawn(tree: SessionTree, clock: Clock, width: int) -> Iterator[Text]:
     lanes = max((len(text) for _, beside, _ in drawn for text in (beside.first, beside.rest)), default=0)
     times = max((len(clock.short(at, whole=True)) for at, _, _ in drawn if at), default=1)
     room = width - INDENT - times - lanes - LEAST - 3 * GAP
-    rids = min(max((width_of(clean(turn.rid)) for turn in tree.turns), default=0), RIDS, max(room, 8))
+    rids = min(max((width_of(clean(turn.rid)) for turn in tree.turns), default=0), RIDS)
+    rids = rids if rids <= room else 0  # then what became of a turn stands below its rid
     for at, beside, what in drawn:
         when = clock.short(at, whole=True) if at else "–"
         yield from _lines(what, pad(when, times), beside, lanes, rids, width)
@@ -210,12 +211,16 @@ def _lines(what: Turn | SessionEvent, when: str, beside: Beside, lanes: int, rid
     if isinstance(what, SessionEvent):
         body, name = _happened(what), ""
     else:
-        body, name = _fate(what, beside), pad(shorten(clean(what.rid), rids), rids) + " " * GAP
-    for number, piece in enumerate(_wrapped(body, width - INDENT - len(when) - lanes - 2 * GAP - width_of(name))):
+        body, name = _fate(what, beside), shorten(clean(what.rid), rids or RIDS)
+        name = pad(name, rids) + " " * GAP if rids else name
+    room = width - INDENT - len(when) - lanes - 2 * GAP
+    below = bool(name) and not rids
+    pieces = _wrapped(body, room - GAP if below else room - width_of(name))
+    for number, piece in enumerate([Text(), *(Text(" " * GAP) + each for each in pieces)] if below else pieces):
         line = Text(" " * INDENT, no_wrap=True)
         line.append((" " * len(when) if number else when) + " " * GAP, style=FAINT)
         line.append((beside.rest if number else beside.first).ljust(lanes) + " " * GAP)
-        line.append(" " * width_of(name) if number else name, style=LABEL)
+        line.append(name if not number else "" if below else " " * width_of(name), style=LABEL)
         yield line.append_text(piece)
 
 

@@ -22,7 +22,8 @@ from sglang_lifecycle.cli.options import (
     Zone,
 )
 from sglang_lifecycle.cli.output import show, write
-from sglang_lifecycle.cli.text import count
+from sglang_lifecycle.cli.text import count, listed
+from sglang_lifecycle.cli.typos import near
 
 if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.incident import Incident
@@ -72,7 +73,13 @@ def command(
     if match is None:
         lines = sum(source.lines for source in evidence.sources)
         read = f"{count(len(evidence.sources), 'input')}, {count(lines, 'line')}"
-        error(f"no session {session!r} in the inputs ({read}); lifecycle sessions without --session lists them")
+        meant = [repr(each) for each in near(session, (f.session_id for f in evidence.facts if f.session_id))]
+        hint = f"did you mean {listed(meant, 'or')}?" if meant else "lifecycle sessions without --session lists them"
+        error(f"no session {session!r} in the inputs ({read}); {hint}")
+        if json:
+            from sglang_lifecycle.analyzers.listing import Sessions
+
+            write(Sessions().model_dump_json(by_alias=True))
         return ExitCode.NOT_FOUND
     for index, tree in enumerate(trees(incident, match)):
         if json:
@@ -92,10 +99,10 @@ def _match(incident: Incident, text: str) -> str | None:
 
     found = matches(incident, text)
     if len(found) > 1:
-        listed = found[:MATCHES]
-        if more := len(found) - len(listed):
-            listed.append(f"and {more} more")
-        raise UsageError(f"{text!r} is the beginning of {len(found):,} session ids; give more of it", listed)
+        named = found[:MATCHES]
+        if more := len(found) - len(named):
+            named.append(f"and {more} more")
+        raise UsageError(f"{text!r} is the beginning of {len(found):,} session ids; give more of it", named)
     return found[0] if found else None
 
 

@@ -22,10 +22,13 @@ FILE = "lifecycle.toml"
 DEFAULT = "default"
 _TOLD = "lifecycle."  # before the names of settings in the context of a command line
 
+OFF = -1
+"""What SGLang calls a limit that is off. It tells nothing about logs: these may be of servers that had one."""
+
 Kind = Literal["text", "seconds", "texts", "names", "envelopes"]
 _WANTED = {
     "text": "a text",
-    "seconds": "a number of seconds",
+    "seconds": "a number of seconds, or -1 where there is no limit",
     "texts": "a list of texts",
     "names": "a table of texts",
     "envelopes": "a list of tables with the texts name and regex",
@@ -57,7 +60,8 @@ SETTINGS = (
     Setting(
         "waiting_timeout",
         "seconds",
-        "SGLANG_REQ_WAITING_TIMEOUT of the servers, which no log prints: tells an own timeout from another rid's.",
+        "SGLANG_REQ_WAITING_TIMEOUT of the servers, which no log prints: tells an own timeout from another rid's."
+        " -1, SGLang's word for no limit, tells nothing.",
         None,
         "--waiting-timeout",
     ),
@@ -187,7 +191,7 @@ def _number(text: str) -> float | str:
 def _checked(setting: Setting, value: Any, origin: str) -> Any:
     if setting.kind == "text" and isinstance(value, str):
         return value
-    if setting.kind == "seconds" and isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf:
+    if setting.kind == "seconds" and _is_limit(value):
         return float(value)
     if setting.kind == "texts" and isinstance(value, Sequence) and all(isinstance(each, str) for each in value):
         return [value] if isinstance(value, str) else list(value)
@@ -197,6 +201,10 @@ def _checked(setting: Setting, value: Any, origin: str) -> Any:
         return value
     name = "" if origin in (setting.variable, setting.option) else f"{setting.name} "
     raise UsageError(f"{origin}: {name}{value!r} is not {_WANTED[setting.kind]}")
+
+
+def _is_limit(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and (0 < value < inf or value == OFF)
 
 
 def _is_envelope(value: Any) -> bool:

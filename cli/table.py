@@ -12,21 +12,16 @@ from rich.text import Text
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent
 from sglang_lifecycle.analyzers.verdict import Confidence
 from sglang_lifecycle.cli import gates
+from sglang_lifecycle.cli.cells import Cells
 from sglang_lifecycle.cli.drawn import drawn
 from sglang_lifecycle.cli.interrupted import EVENTS, LIMIT, moment, remark
 from sglang_lifecycle.cli.interrupted import groups as grouped
 from sglang_lifecycle.cli.interrupted import shares as shares_of
-from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, TITLE, TONES, grid, places, plain, section, title
-from sglang_lifecycle.cli.text import clean, count, listed, pad, seconds, shorten, size
-from sglang_lifecycle.cli.text import width as width_of
+from sglang_lifecycle.cli.layout import FAINT, INDENT, LABEL, TITLE, TONES, grid, places, plain, section, title
+from sglang_lifecycle.cli.text import clean, count, listed, seconds, size
 from sglang_lifecycle.cli.times import Clock
 from sglang_lifecycle.cli.words import WORDS as WORDS
-from sglang_lifecycle.cli.words import cause_title
-
-LEAST = {"session": 10, "rid": 14}
-"""The columns that strangers fill, and how far they may be shortened, the first one first."""
-
-_NUMBERS = ("waited", "ran")  # columns that are aligned to the right
+from sglang_lifecycle.cli.words import cause_title, servers
 
 
 def table(audit: Audit, clock: Clock, width: int, limit: int | None = LIMIT) -> RenderableType:
@@ -50,7 +45,7 @@ def table(audit: Audit, clock: Clock, width: int, limit: int | None = LIMIT) -> 
         parts += [
             "",
             title("Interrupted requests", f"{how_many}, times are {zone}"),
-            *_requests(groups, shares, clock, width),
+            *_requests(groups, shares, servers(row.server for row in audit.requests), clock, width),
         ]
     return Group(*parts)
 
@@ -121,76 +116,38 @@ def _events(events: Sequence[ServerEvent], total: int, clock: Clock, width: int)
 
 
 def _requests(
-    groups: Mapping[str, Sequence[RequestRow]], shares: Mapping[str, int], clock: Clock, width: int
+    groups: Mapping[str, Sequence[RequestRow]],
+    shares: Mapping[str, int],
+    names: Mapping[str | None, str],
+    clock: Clock,
+    width: int,
 ) -> Iterator[RenderableType]:
     """One row a request, aligned over all causes. Lines are laid out by hand: there may be very many."""
-    cells = {cause: [_cells(row, clock) for row in rows[: shares[cause]]] for cause, rows in groups.items()}
-    widths = _widths([row for rows in cells.values() for row in rows])
-    margin = " " * (2 * INDENT)
-    fitted = _fitted(widths, width - len(margin))
-    heads = [list(widths)]
-    if _total(fitted) > width - len(margin):  # then the ids get a row of their own
-        ids = {head: columns for head, columns in widths.items() if head in LEAST}
-        fitted = widths | _fitted(ids, width - len(margin))
-        heads = [list(ids), [head for head in widths if head not in ids]]
-    yield from _rows({head: head for head in widths}, heads, fitted, margin, FAINT)
+    cells = {cause: [_cells(row, clock, names) for row in rows[: shares[cause]]] for cause, rows in groups.items()}
+    margin = 2 * INDENT
+    laid = Cells([row for rows in cells.values() for row in rows], width, margin)
+    yield from laid.head()
     for cause, rows in cells.items():
         total = len(groups[cause])
         number = f"{total:,}" if len(rows) == total else f"{len(rows):,} of {total:,}"
         yield Text(" " * INDENT + clean(cause), style=LABEL).append(f"  {number}", style=FAINT)
         for row, request in zip(rows, groups[cause], strict=False):  # not all are shown
-            yield from _rows(row, heads, fitted, margin, tone=TONES[request.confidence])
+            yield from laid.row(row, {"verdict": TONES[request.confidence]})
             if request.candidates:
-                names = listed([clean(each.cause) for each in request.candidates], "or")
+                others = listed([clean(each.cause) for each in request.candidates], "or")
                 lead = "perhaps" if request.confidence == "not-established" else "or else"
-                yield Padding(Text(f"{lead} {names}", style=FAINT), (0, 0, 0, len(margin) + INDENT))
+                yield Padding(Text(f"{lead} {others}", style=FAINT), (0, 0, 0, margin + INDENT))
 
 
-def _cells(row: RequestRow, clock: Clock) -> dict[str, str]:
+def _cells(row: RequestRow, clock: Clock, names: Mapping[str | None, str]) -> dict[str, str]:
     return {
         "rid": clean(row.rid),
-        "ended": clock.short(row.times.ended, whole=True) if row.times.ended else "–",
+        "ended": clock.short(row.times.ended, whole=True, off=row.times.ended_error_s) if row.times.ended else "–",
         "stage": clean(row.stage),
         "actor": clean(row.actor),
         "verdict": WORDS[row.confidence],
         "waited": seconds(row.times.waited_s).replace(" ", ""),
         "ran": seconds(row.times.ran_s).replace(" ", ""),
         "session": clean(row.session_id or ""),
+        "server": names.get(row.server, ""),
     }
-
-
-def _widths(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    """How wide each column would like to be; a column that all leave empty is left out."""
-    widths = {head: max(width_of(row[head]) for row in rows) for head in rows[0]}
-    return {head: max(columns, len(head)) for head, columns in widths.items() if columns}
-
-
-def _fitted(widths: Mapping[str, int], width: int) -> dict[str, int]:
-    """The widths with what is too much taken from the columns that strangers fill, as far as it goes."""
-    fitted = dict(widths)
-    for head, least in LEAST.items():
-        if head in fitted:
-            fitted[head] -= max(min(_total(fitted) - width, fitted[head] - least), 0)
-    return fitted
-
-
-def _total(widths: Mapping[str, int]) -> int:
-    return sum(widths.values()) + GAP * (len(widths) - 1)
-
-
-def _rows(
-    cells: Mapping[str, str],
-    heads: Sequence[Sequence[str]],
-    widths: Mapping[str, int],
-    margin: str,
-    style: str = "",
-    tone: str = "",
-) -> Iterator[Text]:
-    """The row of a request, or the rows."""
-    for number, row in enumerate(heads):
-        line = Text(margin + " " * (INDENT * number), style=style, no_wrap=True)
-        for index, head in enumerate(row):
-            text = shorten(cells[head], widths[head])
-            text = text.rjust(widths[head]) if head in _NUMBERS else pad(text, widths[head])
-            line.append(" " * GAP * bool(index) + text, style=tone if head == "verdict" else None)
-        yield line

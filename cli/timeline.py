@@ -46,7 +46,7 @@ def timeline(verdict: Verdict, clock: Clock, width: int) -> tuple[str, list[Text
     if scale is None:
         return "", [_nothing(verdict, clock, received, ended)]
     zone = clock.name(verdict.times.received or verdict.times.ended or _first(verdict.evidence))
-    rows = [_axis(scale, clock, received, ended, verdict.status)]
+    rows = [_axis(scale, clock, verdict, received, ended)]
     rows.append(_life(scale, received, ended))
     waited, ran = verdict.times.waited_s, verdict.times.ran_s
     if waited is not None:
@@ -70,13 +70,17 @@ def _scale(received: float | None, ended: float | None, marks: Sequence[float], 
     return Scale(min(everything), max(everything), columns)
 
 
-def _axis(scale: Scale, clock: Clock, received: float | None, ended: float | None, status: str) -> Text:
+def _axis(scale: Scale, clock: Clock, verdict: Verdict, received: float | None, ended: float | None) -> Text:
     """The row that names both ends, each above its place where there is room."""
-    left = f"received {clock.short(received)}" if received is not None else "received: not in the logs"
+    left = (
+        f"received {clock.short(received, off=verdict.times.received_error_s)}"
+        if received is not None
+        else "received: not in the logs"
+    )
     if ended is not None:
-        right = f"ended {clock.short(ended)}"
+        right = f"ended {clock.short(ended, off=verdict.times.ended_error_s)}"
     else:
-        right = "still in flight" if status == "in-flight" else "ended: not in the logs"
+        right = "still in flight" if verdict.status == "in-flight" else "ended: not in the logs"
     end = scale.columns if ended is None else scale.column(ended) + 1
     start = 0 if received is None else scale.column(received)
     start = min(start, max(end - len(right) - len(left) - 2, 0))

@@ -79,6 +79,10 @@ def _bound(text: str, zone: tzinfo) -> datetime | time | timedelta | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=zone)
 
 
+MUCH = 1.0
+"""Seconds that a time may be off without a word: stamps of whole seconds are off by half of one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """Shows times in one zone; with the date only where the times span more than a day."""
@@ -106,17 +110,25 @@ class Clock:
         at = self.at(moment)
         return at.timestamp() if at else None
 
-    def full(self, moment: str | float | None) -> str:
-        """Date, time and zone."""
+    def full(self, moment: str | float | None, off: float | None = None) -> str:
+        """Date, time and zone; how far it may be `off`, in seconds, where that is much."""
         at = self.at(moment)
-        return f"{at:%Y-%m-%d} {_time(at)} {at.tzname()}" if at else "an unknown time"
+        if at is None:
+            return "an unknown time"
+        if _much(off):
+            return f"{at:%Y-%m-%d %H:%M:%S} {at.tzname()} {error(off)}"
+        return f"{at:%Y-%m-%d} {_time(at)} {at.tzname()}"
 
-    def short(self, moment: str | float | None, whole: bool = False) -> str:
-        """The time, after the month and day where the clock is dated; `whole` leaves out the milliseconds."""
+    def short(self, moment: str | float | None, whole: bool = False, off: float | None = None) -> str:
+        """The time, after the month and day where the clock is dated; `whole` leaves out the milliseconds.
+
+        How far it may be `off`, in seconds, is said where that is much.
+        """
         at = self.at(moment)
         if at is None:
             return "time unknown"
-        time = f"{at:%H:%M:%S}" if whole else _time(at)
+        time = f"{at:%H:%M:%S}" if whole or _much(off) else _time(at)
+        time += f" {error(off)}" if _much(off) else ""
         return f"{at:%m-%d} {time}" if self.dated else time
 
     def name(self, moment: str | float | None) -> str:
@@ -130,6 +142,10 @@ def error(value: float | None) -> str:
     if not value:
         return ""
     return f"±{value:.3g} s" if 0.001 <= value < 1 else f"±{seconds(value)}"
+
+
+def _much(off: float | None) -> bool:
+    return off is not None and off > MUCH
 
 
 def _time(at: datetime) -> str:

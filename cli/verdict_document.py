@@ -16,6 +16,7 @@ from sglang_lifecycle.cli.words import (
     client_text,
     fault_text,
     replay_text,
+    servers,
 )
 
 
@@ -71,8 +72,15 @@ def _sections(verdict: Verdict, clock: Clock) -> Iterator[Section]:
         for number, line in enumerate(verdict.evidence, 1)
     ]
     yield Section("Evidence", [Grid(("", "line", "at", "event", "text"), lines)] if lines else [])
+    names = servers(attempt.server for attempt in verdict.attempts)
     attempts = [
-        (str(a.life), clock.full(a.received), clock.full(a.ended), Code(a.cause), CONFIDENCE[a.confidence])
+        (
+            f"{a.life} of {names[a.server]}" if a.server in names else str(a.life),
+            clock.full(a.received),
+            clock.full(a.ended),
+            Code(a.cause),
+            CONFIDENCE[a.confidence],
+        )
         for a in verdict.attempts
     ]
     yield Section("Attempts", [Grid(("life", "received", "ended", "cause", "verdict"), attempts)] if attempts else [])

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError, error
+from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError, error, warning
 from sglang_lifecycle.cli.inputs import request
-from sglang_lifecycle.cli.options import Color, DisplayZone, RunningTimeout, SGLangVersion, WaitingTimeout, Zone
+from sglang_lifecycle.cli.options import Color, DisplayZone, Json, RunningTimeout, SGLangVersion, WaitingTimeout, Zone
 from sglang_lifecycle.cli.output import write
 from sglang_lifecycle.cli.text import clean
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sglang_lifecycle.analyzers.watching import News
     from sglang_lifecycle.cli.times import Clock
 
@@ -33,7 +35,10 @@ class WatchFormat(StrEnum):
 
 
 def command(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Log files that grow; - is stdin.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH…", help="Log files that grow, or folders of them; - is stdin.")
+    ],
+    json: Json = False,
     format: Annotated[WatchFormat, typer.Option("--format", help="Lines for people, or JSON.")] = WatchFormat.TEXT,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Print what the files already hold, too; of stdin it always is.")
@@ -49,6 +54,7 @@ def command(
 
     Files are followed when they are rotated (renamed or truncated). Ctrl-C ends it; so does the end of stdin.
     """
+    format = WatchFormat.NDJSON if json else format
     question = request(paths, None, None, tz, display_tz, sglang_version)
     files = _files(paths)
 
@@ -88,15 +94,36 @@ def _files(paths: list[str]) -> list[str]:
     found: list[str] = []
     for name in paths:
         path = Path(name)
-        if name != "-" and not path.exists():
+        if name == "-":
+            found.append(name)
+        elif not name:
+            raise LifecycleError(ExitCode.UNREADABLE, "'': the path is empty: no such file or folder")
+        elif not path.exists():
             raise LifecycleError(ExitCode.UNREADABLE, f"{name}: no such file or folder")
-        if name != "-" and path.is_dir():
-            found += sorted(str(each) for each in path.rglob("*") if each.is_file())
+        elif path.is_dir():
+            inside = {str(each): _unfit(each) for each in sorted(path.rglob("*")) if each.is_file()}
+            found += [file for file, problem in inside.items() if problem is None]
+            for file, problem in inside.items():
+                if problem is not None:
+                    warning(f"{file}: {problem}, skipped")
+        elif problem := _unfit(path):
+            raise LifecycleError(ExitCode.UNREADABLE, f"{name}: {problem}; lifecycle audit takes what has ended")
         else:
             found.append(name)
     if not found:
-        raise UsageError("nothing to watch: the folder is empty")
+        raise UsageError("nothing to watch: the folder holds no file that could be followed")
     return list(dict.fromkeys(found))
+
+
+def _unfit(path: Path) -> str | None:
+    """Why a file can't be followed; None where it can."""
+    from sglang_lifecycle.parsers.inputs import unfollowable
+    from sglang_lifecycle.parsers.store import is_store
+
+    try:
+        return "a store of lifecycle ingest, which doesn't grow" if is_store(str(path)) else unfollowable(path)
+    except OSError as problem:
+        return f"cannot be read: {problem.strerror or problem}"
 
 
 def _json(news: News) -> str:
@@ -120,7 +147,9 @@ def _text(news: News, clock: Clock) -> str:
         assert news.happening is not None
         return clean(f"{clock.full(news.happening.at)}  server  {news.happening.cause}: {news.happening.summary}")
     verdict = news.verdict
-    at = clock.full(verdict.times.ended or verdict.times.received)
+    times = verdict.times
+    off = times.ended_error_s if times.ended else times.received_error_s
+    at = clock.full(times.ended or times.received, off)
     what = verdict.cause
     if verdict.cause == "not-established":
         what += f" ({' or '.join(c.cause for c in verdict.candidates[:3])})"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sglang_lifecycle.cli.text import listed
+from sglang_lifecycle.cli.text import clean, listed
 
 if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.faults import Fault
@@ -62,14 +65,27 @@ VERSION_SOURCES = {"fingerprint": "by what the logs show", "told": "as told", "u
 
 def circumstances(verdict: Verdict, clock: Clock) -> str:
     """Who ended it, where and when, in a sentence."""
+    times = verdict.times
     stage = STAGES.get(verdict.stage, f"at stage {verdict.stage}")
     if verdict.status == "finished":
-        return f"Ended at {clock.full(verdict.times.ended)}."
+        return f"Ended at {clock.full(times.ended, times.ended_error_s)}."
     if verdict.status == "in-flight":
-        return f"Received at {clock.full(verdict.times.received)}; the logs end {stage}."
+        return f"Received at {clock.full(times.received, times.received_error_s)}; the logs end {stage}."
     if verdict.status == "not-found":
         return "No process of these logs ever saw it."
-    return f"Ended by {ACTORS.get(verdict.actor, verdict.actor)}, {stage}, at {clock.full(verdict.times.ended)}."
+    at = clock.full(times.ended, times.ended_error_s)
+    return f"Ended by {ACTORS.get(verdict.actor, verdict.actor)}, {stage}, at {at}."
+
+
+def servers(names: Iterable[str | None]) -> dict[str | None, str]:
+    """What to call each of several servers: its log without the folders that all share. Nothing where there is one."""
+    found = {name for name in names if name is not None}
+    if len(found) < 2:
+        return {}
+    folder = ""
+    with suppress(ValueError):  # some paths are absolute and others aren't
+        folder = os.path.join(os.path.commonpath(list(map(os.path.dirname, found))), "")
+    return {name: clean(name.removeprefix(folder)) for name in found}
 
 
 def cause_title(cause: str) -> str:

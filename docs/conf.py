@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -43,7 +44,8 @@ class Lifecycle(Directive):
         """The command and its output."""
         (command,) = self.arguments
         asked = [sys.executable, "-m", "sglang_lifecycle", *shlex.split(command)]
-        result = subprocess.run(asked, cwd=HERE.parent, capture_output=True, text=True)
+        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+        result = subprocess.run(asked, cwd=HERE.parent, env=environment, capture_output=True, text=True)
         if result.returncode != self.options.get("code", 0):
             raise self.error(f"lifecycle {command}: ended with {result.returncode}: {result.stderr}")
         lines = (result.stdout + result.stderr).rstrip("\n").split("\n")

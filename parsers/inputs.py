@@ -62,6 +62,9 @@ def expand(paths: Sequence[str], failed: list[str], progress: Callable[[int, int
 def _walk(paths: Sequence[str], failed: list[str], progress: Callable[[int, int], None] | None) -> Iterator[File]:
     fetched: Counter[str] = Counter()
     for name in dict.fromkeys(paths):
+        if not name:  # a shell's unset variable; to `Path` it would be the working folder
+            failed.append("'': the path is empty: no such file or folder")
+            continue
         if remote.is_url(name):
             try:
                 for each in remote.fetch(name, progress):
@@ -72,7 +75,7 @@ def _walk(paths: Sequence[str], failed: list[str], progress: Callable[[int, int]
                 failed.append(str(problem))
             continue
         if name == "-":
-            yield File("-", _standard_input(), named=True)
+            yield File("-", standard_input(), named=True)
             continue
         matches = [name] if os.path.lexists(name) else sorted(glob.glob(name, recursive=True)) or [name]
         for match in matches:
@@ -104,7 +107,8 @@ def _one(name: str, path: Path, failed: list[str]) -> Iterator[File]:
 
 
 @cache
-def _standard_input() -> Path:
+def standard_input() -> Path:
+    """A copy of all that standard input has; it is read once."""
     return spool(_chunks(sys.stdin.buffer))
 
 
@@ -132,6 +136,19 @@ def _look(file: File, depth: int) -> Iterator[File]:
             yield from _members(file, members(stream), depth)
     else:
         yield from _exhibit(file, kind) if (kind := exhibits.kind(head)) is not None else _text(file, head)
+
+
+def unfollowable(path: Path) -> str | None:
+    """Why a file is no log that grows line by line, by its beginning; None where it may be one. Raises OSError."""
+    if not path.is_file():  # what is read from a pipe is gone for whoever reads it next
+        return None
+    with path.open("rb") as stream:
+        head = stream.read(_SNIFF)
+    if compressed(head) or archives.is_tar(head) or head.startswith(archives.ZIP_MAGIC):
+        return "packed, which can't be followed as it grows"
+    if exhibits.kind(head) is not None:
+        return "a record of an incident, not a log that grows"
+    return "a binary file, not a log" if _binary(head) else None
 
 
 def _decompressed(file: File, compression: str, depth: int) -> Iterator[File]:

@@ -112,3 +112,9 @@ def recorded() -> Callable[[str], Scenario]:
 @pytest.fixture(scope="session")
 def all_recorded() -> list[Scenario]:
     return list(scenarios().values())
+
+
+@pytest.fixture(autouse=True)
+def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have said how wide the screens are to be."""
+    monkeypatch.delenv("COLUMNS", raising=False)

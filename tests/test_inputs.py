@@ -86,6 +86,39 @@ sys.exit(main(["explain", "job-12", closed, log, "--json"]))
 """
 
 
+def test_a_path_that_is_empty_is_not_the_working_folder(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    shutil.copy(log, tmp_path / "server.log")
+    monkeypatch.chdir(tmp_path)
+    said = "lifecycle: error: '': the path is empty: no such file or folder\n"
+    assert main(["audit", "", "--format", "json"]) == 4
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["requests"], err) == ([], said)
+    assert main(["watch", ""]) == 4
+    assert capsys.readouterr() == ("", said)
+
+
+def test_a_folder_without_a_file_is_named(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "deeper").mkdir()
+    assert main(["audit", str(tmp_path), "--format", "json"]) == 0
+    assert capsys.readouterr().err == f"lifecycle: warning: {tmp_path}: no file in it\n"
+
+
+def test_many_files_that_are_no_logs_are_counted(log: str, tmp_path: Path, capsys: Capture) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text("call the storage team\n")
+    for number in range(3):
+        (tmp_path / f"{number}.log").touch()
+    assert main(["explain", "job-12", log, str(tmp_path), "--json"]) == 0
+    assert capsys.readouterr().err == (
+        "lifecycle: warning: 8 files skipped: no line of an SGLang log was recognised (5); empty (3);"
+        " lifecycle doctor names them\n"
+    )
+    assert main(["doctor", log, str(tmp_path)]) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 8
+
+
 def test_a_file_that_we_may_not_read(log: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
@@ -153,6 +186,21 @@ def test_a_beginning_that_only_one_has(log: str, capsys: Capture) -> None:
     assert main(["explain", "job-1-", log, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["rid"], answer["matched_by"]) == ("job-1-chat", "prefix")
+
+
+@pytest.mark.parametrize(("name", "rid"), [("0.5.23/s11a_kill9_scheduler", "k9-r0"), ("0.5.23/s05_disconnect", "dr-s")])
+def test_the_lines_of_one_rid_alone_do_not_say_what_ended_it(
+    name: str, rid: str, recorded: Any, tmp_path: Path, capsys: Capture
+) -> None:
+    lines = recorded(name).server_log.read_text().splitlines(keepends=True)
+    log = tmp_path / "grepped.log"
+    log.write_text("".join(line for line in lines if rid in line))
+    assert main(["explain", rid, str(log), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["status"], answer["confidence"]) == ("in-flight", "not-established")
+    assert answer["summary"].startswith("Only this request's own lines were given")
+    named = {each["cause"] for each in answer["candidates"]}
+    assert {"finished", "client-disconnect", "process-killed"} <= named
 
 
 def test_standard_input_is_a_log(log: str, capsys: Capture) -> None:

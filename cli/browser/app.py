@@ -47,6 +47,7 @@ class Browser(App[None]):
         Binding("question_mark", "keys", "Keys", key_display="?"),
         Binding("D", "toggle_theme", "Dark or light", show=False),
         Binding("ctrl+q", "quit", "Quit", show=False, system=True),
+        Binding("ctrl+c", "interrupt", "Quit", show=False, system=True),
     ]
 
     def __init__(self, question: Request, follow: bool = False) -> None:
@@ -68,6 +69,11 @@ class Browser(App[None]):
             self.register_theme(theme)
         self.ansi_theme_dark, self.ansi_theme_light = ANSI_DARK, ANSI_LIGHT
         self.theme = preferred()
+
+    def action_interrupt(self) -> None:
+        """End as every command does that is interrupted; where text is selected, the key copies it."""
+        self.problem = KeyboardInterrupt()
+        self.exit()
 
     def on_mount(self) -> None:
         """Open the list, and begin to read."""

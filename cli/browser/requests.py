@@ -129,7 +129,12 @@ class RequestsPage(Page):
     def _nothing(self) -> str:
         if self.asked.filters:
             return "No request is like that; x clears the filters."
-        return "" if self.browser.doing else "No request was interrupted; a shows all."
+        if self.browser.doing:
+            return ""
+        if self.rows.frame.height:
+            return "No request was interrupted; a shows all."
+        bounded = self.browser.question.bounds != (None, None)
+        return f"No request is in these logs{' between --since and --until' if bounded else ''}."
 
     def _look(self) -> tuple[View, Listing, dict[str, list[tuple[str, int]]]]:
         view = View(self.rows.frame, self.asked, self.order, self.folded)

@@ -373,3 +373,48 @@ def test_of_a_batch_only_one_is_named(tmp_path: Path) -> None:
     lost = "Received output for rid='job_0' but the state was deleted in TokenizerManager."
     log.write_text(f"[2026-11-29 10:00:43] {lost}\n")
     assert [row.rid for row in audit(Incident(read([str(log)]))).requests] == ["job_0"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "received", "ended"),
+    [
+        # A line that has no stamp of its own: the record says how long it took.
+        (
+            (
+                "[2026-11-29 18:43:55] Receive: obj=GenerateReqInput(rid='r', stream=True)",
+                "Finish: obj=GenerateReqInput(rid='r'), out={'meta_info': {'id': 'r',"
+                " 'finish_reason': {'type': 'stop'}, 'completion_tokens': 9, 'e2e_latency': 4.5}}",
+                "[2026-11-29 18:46:55] Decode batch, #running-req: 0, #token: 0, token usage: 0.00, #queue-req: 0",
+            ),
+            ("18:43:55.500", 0.5),
+            ("18:44:00.000", 0.5),
+        ),
+        # Stamps of whole seconds behind one of microseconds.
+        (
+            (
+                "[2026-11-29 18:19:14.900] Receive: obj=GenerateReqInput(rid='r', stream=True)",
+                "[2026-11-29 18:19:14] Finish: obj=GenerateReqInput(rid='r'), out={'meta_info': {'id': 'r',"
+                " 'finish_reason': {'type': 'stop'}, 'completion_tokens': 9}}",
+            ),
+            None,
+            None,
+        ),
+    ],
+)
+def test_times_say_how_far_they_may_be_off(
+    lines: tuple[str, ...],
+    received: tuple[str, float] | None,
+    ended: tuple[str, float] | None,
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("\n".join(lines) + "\n")
+    times = explain(Incident(read([str(log)])), "r").times
+    assert times.received is not None
+    assert times.ended is not None
+    assert times.received <= times.ended
+    assert times.ended_error_s is not None
+    assert times.ended_error_s <= 0.5
+    if received is not None and ended is not None:
+        assert (times.received[11:23], times.received_error_s) == received
+        assert (times.ended[11:23], times.ended_error_s) == ended

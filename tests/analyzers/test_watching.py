@@ -59,6 +59,14 @@ def test_a_change_is_an_update(recorded: Any) -> None:
             seen.add(each.verdict.rid)
 
 
+def test_a_request_that_may_still_be_in_flight_is_no_news(recorded: Any) -> None:
+    log = recorded("0.5.23/s11a_kill9_scheduler").server_log
+    watch, source = Watch(), reader(Source(str(log)), UTC)
+    with log.open("rb") as file:
+        source.feed(next(line for line in Forward(file) if "Receive" in line.text and "k9-r0" in line.text))
+    assert list(watch.news(source.facts)) == []
+
+
 def test_what_was_said_stands_when_its_lines_are_gone(recorded: Any) -> None:
     source = reader(Source("x"), UTC)
     with recorded("0.5.23/s11a_kill9_scheduler").server_log.open("rb") as file:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -193,3 +195,41 @@ class TestQuiet:
         assert "gone.log" in capsys.readouterr().err
         main(["audit", "server.log"])
         assert "in the middle" in capsys.readouterr().err, "quiet lasts for one command"
+
+
+class TestServers:
+    """With several servers, the first question is which one it was."""
+
+    @pytest.fixture
+    def two(self, recorded: Any, tmp_path: Path) -> str:
+        for name, scenario in (("a", "0.5.23/s14_timeout_prefix"), ("b", "0.5.23/s06_abort")):
+            (tmp_path / name).mkdir()
+            shutil.copy(recorded(scenario).server_log, tmp_path / name / "server.log")
+        return str(tmp_path)
+
+    def test_each_request_names_its_own(self, two: str, capsys: Capture) -> None:
+        assert main(["audit", two, "--json"]) == 0
+        servers = {row["rid"]: row["server"] for row in json.loads(capsys.readouterr().out)["requests"]}
+        assert servers["job-12"] == f"{two}/a/server.log"
+        assert servers["msg-1"] == f"{two}/b/server.log"
+        assert main(["audit", two, "--format", "csv"]) == 0
+        rows = csv.DictReader(capsys.readouterr().out.splitlines())
+        assert {row["rid"]: row["server"] for row in rows} == servers
+
+    @pytest.mark.parametrize("arguments", [["audit"], ["audit", "--format", "markdown"], ["find", "--at", "19:50:07"]])
+    def test_people_see_it_without_what_all_share(self, arguments: list[str], two: str, capsys: Capture) -> None:
+        assert main([*arguments, two]) == 0
+        (line, *_) = [line for line in capsys.readouterr().out.splitlines() if "job-12" in line]
+        assert "a/server.log" in line
+        assert two not in line
+
+    def test_one_server_is_not_named(self, logs: str, capsys: Capture) -> None:
+        assert main(["audit", logs]) == 0
+        (heads,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("    rid ")]
+        assert "server" not in heads
+
+    def test_lives_of_a_rid_on_two_servers_are_told_apart(self, two: str, capsys: Capture) -> None:
+        assert main(["explain", "job-10", two]) == 0
+        out = capsys.readouterr().out
+        assert "life 1 of a/server.log" in out
+        assert "life 1 of b/server.log" in out

@@ -130,6 +130,24 @@ class TestExplain:
         main(["explain", str(tmp_path), "wt-8"])
         assert "the request id comes before the paths" in capsys.readouterr().err
 
+    @pytest.mark.parametrize("typed", ["jbo-12", "Job-12", "job12", "job--12", "xob-12", "job-22"])
+    def test_a_mistyped_rid_gets_a_hint(self, world: Any, capsys: Capture, typed: str) -> None:
+        world.evidence.facts[0].rid = "job-12"
+        assert main(["explain", typed, "server.log"]) == 3
+        assert "did you mean 'job-12'?" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("typed", ["wt-7 ", "'wt-7'", "rid=wt-7", "rid='wt-7', ", '"rid": "wt-7"', "\twt-7\n"])
+    def test_what_was_pasted_around_a_rid_is_taken_off(self, world: Any, capsys: Capture, typed: str) -> None:
+        assert main(["explain", typed, "server.log", "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["rid"], answer["matched_by"]) == ("wt-7", "rid")
+
+    def test_a_rid_may_look_as_if_it_were_pasted(self, world: Any, capsys: Capture) -> None:
+        world.evidence.facts[0].rid = "rid=wt-8 "
+        world.verdicts["rid=wt-8 "] = world.verdicts["wt-8"].model_copy(update={"rid": "rid=wt-8 "})
+        assert main(["explain", "rid=wt-8 ", "server.log", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["rid"] == "rid=wt-8 "
+
     def test_several_rids(self, world: Any, capsys: Capture) -> None:
         arguments = ["explain", "wt-7", "server.log", "--rid", "wt-8", "--rid", "nobody", "--rid", "wt-7"]
         assert main([*arguments, "--json"]) == 0
@@ -175,6 +193,14 @@ class TestExplain:
         assert "21:00:21.500 UTC+09:00" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
+        ("told", "counts"), [("9.9.9", RELEASES[-1]), ("0.5.3.post1", "0.5.3"), ("0.1.9", "0.3.6")]
+    )
+    def test_a_release_that_counts_as_another(self, world: Any, capsys: Capture, told: str, counts: str) -> None:
+        assert main(["explain", "wt-7", "server.log", "--sglang-version", told]) == 0
+        said = f"SGLang {told} is no release that is known here; it counts as {counts}, the nearest one"
+        assert one_line(capsys.readouterr().err) == f"lifecycle: warning: {said}"
+
+    @pytest.mark.parametrize(
         "arguments",
         [
             ["explain"],
@@ -185,6 +211,7 @@ class TestExplain:
             ["explain", "wt-7", "server.log", "--tz", "Mars/Olympus"],
             ["explain", "wt-7", "server.log", "--display-tz", "Mars\nOlympus"],
             ["explain", "wt-7", "server.log", "--sglang-version", "newest"],
+            ["explain", "wt-7", "server.log", "--sglang-version", "0.5.10xyz"],
             ["explain", "wt-7", "server.log", "--since", "12:00", "--until", "11:00"],
             ["audit"],
             ["audit", "server.log", "--format", "yaml"],
@@ -222,6 +249,19 @@ class TestAudit:
         answer = Audit.model_validate_json(one_line(capsys.readouterr().out))
         assert answer.server_events[0].evidence[0].text == "quoted 0+4"
         assert answer.requests == an_audit.requests
+
+    def test_json_as_other_commands_have_it(self, world: Any, an_audit: Audit, capsys: Capture) -> None:
+        world.audit = an_audit
+        assert main(["audit", "server.log", "--json"]) == 0
+        assert Audit.model_validate_json(one_line(capsys.readouterr().out)).requests == an_audit.requests
+
+    @pytest.mark.parametrize("bound", [("--since", "2027-08-02T12:00"), ("--until", "2020-01-01")])
+    def test_bounds_that_miss_the_logs(self, world: Any, capsys: Capture, bound: tuple[str, str]) -> None:
+        assert main(["audit", "server.log", *bound]) == 0
+        assert one_line(capsys.readouterr().err) == (
+            "lifecycle: warning: --since/--until lie outside of the logs, which cover the time"
+            " from 2026-08-02 12:00:01.500 UTC to 2026-08-02 12:01:01.500 UTC"
+        )
 
     def test_bounds(self, world: Any, capsys: Capture) -> None:
         assert main(["audit", "server.log", "--since", "-1m", "--until", "12:01:00"]) == 0

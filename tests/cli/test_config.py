@@ -90,7 +90,7 @@ def test_the_screen(elsewhere: Path, capsys: Capture) -> None:
         ("tz = 3", "lifecycle.toml: tz 3 is not a text"),
         ('waiting_timeout = "long"', "waiting_timeout 'long' is not a number of seconds"),
         ("waiting_timeout = true", "waiting_timeout True is not a number of seconds"),
-        ("waiting_timeout = -1", "waiting_timeout -1 is not a number of seconds"),
+        ("waiting_timeout = -2", "waiting_timeout -2 is not a number of seconds"),
         ("ignore = [1]", "ignore [1] is not a list of texts"),
         ("wating_timeout = 3", "there is no setting 'wating_timeout'; did you mean waiting_timeout?"),
         ('processes = "x"', "processes 'x' is not a table of texts"),
@@ -159,9 +159,20 @@ def test_known_limits_reach_every_command_that_judges(elsewhere: Path, capsys: C
 def test_a_limit_on_the_command_line_wins_and_is_checked(command: list[str], elsewhere: Path, capsys: Capture) -> None:
     (elsewhere / "lifecycle.toml").write_text("waiting_timeout = 30\n")
     assert main([*command, str(LOGS), "--waiting-timeout", "0"]) == 2
-    assert capsys.readouterr().err == "lifecycle: error: --waiting-timeout: 0.0 is not a number of seconds\n"
+    assert (
+        capsys.readouterr().err
+        == "lifecycle: error: --waiting-timeout: 0.0 is not a number of seconds, or -1 where there is no limit\n"
+    )
     assert main([*command, str(LOGS), "--waiting-timeout", "3", "--running-timeout", "4"]) == 0
     assert "30 s" not in capsys.readouterr().out
+
+
+def test_the_servers_word_for_no_limit_tells_nothing(elsewhere: Path, capsys: Capture) -> None:
+    arguments = ["explain", "job-2", str(LOGS), "--json"]
+    assert main(arguments) == 0
+    untold = capsys.readouterr().out
+    assert main([*arguments, "--waiting-timeout=-1", "--running-timeout=-1"]) == 0
+    assert capsys.readouterr().out == untold
 
 
 def test_thresholds_of_the_file_gate_and_flags_replace_them(elsewhere: Path, world: Any, an_audit: Any) -> None:

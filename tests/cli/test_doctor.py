@@ -114,3 +114,10 @@ def test_a_missing_path_still_gets_an_answer(tmp_path: Path, capsys: Capture) ->
     out, err = capsys.readouterr()
     assert out.startswith("0 requests in 1 life of a server")
     assert "no such file" in err
+
+
+def test_logs_without_a_line_of_sglang_answer_nothing(tmp_path: Path, capsys: Capture) -> None:
+    log = tmp_path / "notes.txt"
+    log.write_text("call the storage team\n")
+    assert main(["doctor", str(log)]) == 0
+    assert capsys.readouterr().out.startswith("No line of SGLang is in these logs: they answer nothing.\n")

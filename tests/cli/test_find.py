@@ -42,10 +42,60 @@ def test_by_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(found([ABORTS, "--since", "18:31:59.9"], capsys)) == {"ok-3"}
 
 
+def test_those_in_flight_then_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = str(ROOT / "0.5.23/s14_timeout_prefix/logs")
+    then = found([logs, "--at", "19:50:07", "--within", "0"], capsys)
+    assert len(then) == 5
+    assert found([logs, "--at", "19:50:07"], capsys)[:5] == then
+    assert main(["find", logs, "--at", "19:50:07", "--json"]) == 0
+    distances = {each["rid"]: each["distance"] for each in json.loads(capsys.readouterr().out)["candidates"]}
+    assert {rid for rid, distance in distances.items() if not distance} == set(then)
+    assert distances["cal-0"] == pytest.approx(-1.5, abs=0.6)
+    assert distances["job-11"] == pytest.approx(0.965, abs=0.1)
+    assert main(["find", logs, "--at", "19:50:07"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("in flight") == 5
+    assert "1.5s before" in out
+    assert "965ms after" in out
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "", "160"])
+def test_rids_and_causes_are_whole(
+    columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    text = (ROOT / "0.5.23/s06_abort/logs/server.log").read_text()
+    (tmp_path / "server.log").write_text(text.replace("'job-1", "'chatcmpl-0123456789abcdef0123456789abcde1"))
+    assert main(["find", str(tmp_path), "--status", "abort-prefix-collision"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("chatcmpl-0123456789abcdef0123456789abcde10" in line for line in lines) == 1
+    assert sum("abort-prefix-collision" in line for line in lines) == 2
+    assert max(map(len, lines)) <= int(columns or 100)
+
+
 def test_by_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(found([ABORTS, "--status", "abort-prefix-collision"], capsys)) == {"job-10", "job-11"}
     assert "ok-3" in found([ABORTS, "--status", "finished"], capsys)
     assert found([ABORTS, "--status", "418"], capsys, code=3) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        ("bananas", "none of interrupted, finished, in-flight, an HTTP status, a cause's id; lifecycle causes lists"),
+        ("waiting-timeot", "did you mean waiting-timeout?"),
+        ("Interrupted", "did you mean interrupted?"),
+        ("5030", "an HTTP status"),
+    ],
+)
+def test_a_status_that_none_can_have(status: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["find", ABORTS, "--status", status]) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_that_nobody_fits_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["find", ABORTS, "--status", "418", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "total": 0, "candidates": []}
 
 
 def test_by_peer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,3 +110,14 @@ def test_texts_of_strangers_are_escaped(nasty: str) -> None:
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert "[red]" in shown
+
+
+def test_whom_a_what_if_says_nothing_of_is_named(capsys: Capture) -> None:
+    arguments = ["replay", "run", PREFIX, "--what-if", "waiting-timeout=60"]
+    assert main([*arguments, "--json"]) == 0
+    what_if = json.loads(capsys.readouterr().out)["what_if"]
+    assert what_if["not_reproduced"] == ["job-2"]
+    assert what_if["replayed"] - what_if["reproduced"] == 1
+    assert main(arguments) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Of 1 of 15 it says nothing, and counts them as unchanged: job-2." in said

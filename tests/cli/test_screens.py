@@ -12,7 +12,7 @@ from sglang_lifecycle.cli.interrupted import shares
 from sglang_lifecycle.cli.output import render
 from sglang_lifecycle.cli.screen import screen
 from sglang_lifecycle.cli.table import table
-from sglang_lifecycle.cli.text import width
+from sglang_lifecycle.cli.text import clean, width
 from sglang_lifecycle.cli.times import Clock, zone
 
 WIDTHS = [80, 100]
@@ -37,20 +37,22 @@ def test_audit(an_audit: Audit, columns: int, snapshot: SnapshotAssertion) -> No
     assert audited(an_audit, columns) == snapshot
 
 
-@pytest.mark.parametrize("columns", [80, 100, 160])
+@pytest.mark.parametrize("columns", [60, 80, 100, 160])
 @pytest.mark.parametrize("name", ["verdict", "undecided", "hostile"])
 def test_no_line_of_explain_is_too_long_or_holds_a_control(
     name: str, columns: int, request: pytest.FixtureRequest
 ) -> None:
-    assert_tidy(explained(request.getfixturevalue(name), columns), columns)
+    text = explained(shown := request.getfixturevalue(name), columns)
+    assert_tidy(text.removeprefix(f"Request {clean(shown.rid)}\n"), columns)
 
 
-@pytest.mark.parametrize("columns", [80, 100, 160])
-def test_no_line_of_audit_is_too_long_or_holds_a_control(an_audit: Audit, columns: int) -> None:
+@pytest.mark.parametrize("columns", [60, 80, 100, 160])
+def test_no_line_of_audit_is_too_long_or_holds_a_control(an_audit: Audit, nasty: str, columns: int) -> None:
     text = audited(an_audit, columns)
-    assert_tidy(text, columns)
-    # Nothing is cut but ids: the last column is there at every width.
+    assert_tidy(text.replace(f"    {clean(nasty)}\n", ""), columns)
+    # Nothing is cut, and ids least: they are there to be copied.
     assert text.count("1h02m") == 1
+    assert clean(nasty) in text
     assert "perhaps abort-all or pause-abort" in text
     assert "or else explicit-abort" in text
 
@@ -62,9 +64,26 @@ def assert_tidy(text: str, columns: int) -> None:
         assert width(line) <= columns
 
 
+@pytest.mark.parametrize("columns", [60, 80, 100, 160])
+def test_every_rid_of_an_audit_is_whole(an_audit: Audit, columns: int) -> None:
+    text = audited(an_audit, columns)
+    listed = [row.rid for row in an_audit.requests if row.status == "interrupted" and not row.synthetic]
+    assert [rid for rid in listed if clean(rid) not in text] == []
+
+
+def test_a_rid_that_nobody_copies_is_cut(an_audit: Audit) -> None:
+    an_audit.requests[0].rid = "x" * 100_000
+    assert len(audited(an_audit, 100)) < 10_000
+
+
 def test_markup_of_strangers_is_text(hostile: Verdict) -> None:
     assert "[red]x[/]" in explained(hostile, 100)
     assert "\x1b" not in explained(hostile, 100)
+
+
+def test_a_long_rid_is_not_broken(verdict: Verdict) -> None:
+    verdict.rid = "chatcmpl-" + "0123456789abcdef" * 4
+    assert f" {verdict.rid}" in explained(verdict, 60)
 
 
 def test_colour_comes_from_us_alone(hostile: Verdict) -> None:
@@ -202,3 +221,11 @@ def test_causes_without_a_title_are_still_listed() -> None:
 
 def test_titles_come_from_the_catalogue() -> None:
     assert cause("queue-full").title in audited(Audit(requests=many(1, "queue-full")), 100)
+
+
+def test_a_time_is_not_told_more_precisely_than_it_is_known(verdict: Verdict) -> None:
+    verdict.times.ended_error_s = 89.0
+    text = explained(verdict, 100)
+    assert "at 2026-08-02 12:00:21 UTC ±89.0 s." in text
+    assert "ended 12:00:21 ±89.0 s" in text
+    assert "12:00:21.500 UTC" not in text

@@ -138,6 +138,8 @@ class TestCommand:
             "lifecycle: error: no session 'nobody' in the inputs (1 input, 3 lines);"
             " lifecycle sessions without --session lists them\n"
         )
+        assert main(["sessions", log, "--session", "nobody", "--json"]) == 3
+        assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "sessions": []}
 
     def test_an_ambiguous_beginning(self, log: str, capsys: Capture) -> None:
         assert main(["sessions", log, "--session", "sess-"]) == 2

@@ -43,6 +43,26 @@ def test_a_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["watch", str(tmp_path)]) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "head", "why"),
+    [
+        ("server.log.gz", b"\x1f\x8b\x08\0", "packed, which can't be followed as it grows"),
+        ("core.bin", b"\x7fELF\0\1\2", "a binary file, not a log"),
+        ("crash.pkl", b"\x80\x04\x95", "a record of an incident, not a log that grows"),
+        ("incident.parquet", b"PAR1", "a store of lifecycle ingest, which doesn't grow"),
+    ],
+)
+def test_what_cannot_be_followed_is_an_error(
+    name: str, head: bytes, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(head)
+    assert main(["watch", str(file)]) == 4
+    assert capsys.readouterr() == ("", f"lifecycle: error: {file}: {why}; lifecycle audit takes what has ended\n")
+    assert main(["watch", str(tmp_path)]) == 2
+    assert f"{file}: {why}, skipped" in capsys.readouterr().err
+
+
 def test_a_growing_file_until_it_is_interrupted(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     text = LOG.read_text()

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,14 +130,43 @@ def test_the_palette_runs_what_keys_do(browse: Open, drive: Any) -> None:
     drive(browse(ABORTS), script)
 
 
-@pytest.mark.parametrize("key", ["q", "ctrl+q"])
-def test_quit(key: str, browse: Open, drive: Any) -> None:
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [([], "q"), ([], "ctrl+q"), ([], "ctrl+c"), (["enter"], "ctrl+q"), (["enter"], "ctrl+c"), (["slash"], "ctrl+c")],
+)
+def test_quit(keys: list[str], key: str, browse: Open, drive: Any) -> None:
     async def script(app: Browser, pilot: Pilot[None]) -> None:
+        await drive.settle(pilot)
+        await drive.press(pilot, keys)
         await pilot.press(key)
         await pilot.pause()
         assert not app.is_running or app._exit
+        assert isinstance(app.problem, KeyboardInterrupt) is (key == "ctrl+c")
 
     drive(browse(ABORTS), script)
+
+
+def test_logs_from_a_pipe_leave_the_terminal_for_the_keys() -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        os.dup2(os.open(f"{ABORTS}/server.log", os.O_RDONLY), 0)
+        environment = os.environ | {"COLUMNS": "120", "LINES": "30", "TERM": "xterm"}
+        os.execve(sys.executable, [sys.executable, "-m", "sglang_lifecycle", "browse", "-"], environment)
+    shown = b""
+    while b"job-10" not in shown:
+        shown += os.read(terminal, 65536)
+    os.write(terminal, b"q")
+    with suppress(OSError):  # the end of a terminal
+        while os.read(terminal, 65536):
+            pass
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_without_a_terminal_there_are_no_keys() -> None:
+    command = [sys.executable, "-m", "sglang_lifecycle", "browse", "-"]
+    result = subprocess.run(command, input=b"", capture_output=True, start_new_session=True)
+    assert result.returncode == 2
+    assert result.stderr.startswith(b"lifecycle: error: browse needs a terminal for its keys")
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
