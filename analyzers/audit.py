@@ -11,6 +11,7 @@ from math import inf
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.catalogue import cause
 from sglang_lifecycle.analyzers.explain import confirm, decide, evidence_line, times, timestamp
+from sglang_lifecycle.analyzers.finding import NOT_INTERRUPTED
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import Audit, InputReport, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.analyzers.verdict import Candidate
@@ -60,6 +61,7 @@ class Tally:
         self._status: Counter[str] = Counter()
         self._causes: Counter[str] = Counter()
         self._confidence: Counter[str] = Counter()
+        self._perhaps_not = 0
 
     def add(self, found: RequestRow) -> None:
         """Count a request."""
@@ -68,6 +70,8 @@ class Tally:
         status = "synthetic" if found.synthetic else found.status
         self._status[status] += 1
         if status == "interrupted":
+            if found.cause == "not-established":
+                self._perhaps_not += any(each.cause in NOT_INTERRUPTED for each in found.candidates)
             self._causes[found.cause] += 1
             self._confidence[found.confidence] += 1
 
@@ -81,6 +85,7 @@ class Tally:
         return Totals(
             requests=self._status.total() - synthetic,
             interrupted=self._status["interrupted"],
+            perhaps_not=self._perhaps_not,
             finished=self._status["finished"],
             in_flight=self._status["in-flight"],
             synthetic=synthetic,

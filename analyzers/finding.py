@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from sglang_lifecycle.analyzers.verdict import Confidence, Status
 from sglang_lifecycle.parsers.evidence import Fact
 
-_NOT_INTERRUPTED: dict[str, Status] = {
+NOT_INTERRUPTED: dict[str, Status] = {
     "finished": "finished",
     "finished-undelivered": "finished",
     "in-flight": "in-flight",
 }
+"""The status of requests that nothing interrupted, by their causes."""
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ class Finding:
     @property
     def status(self) -> Status:
         """What its cause makes of the attempt."""
-        return _NOT_INTERRUPTED.get(self.cause, "interrupted")
+        return NOT_INTERRUPTED.get(self.cause, "interrupted")
 
     def doubt(self, contradiction: str) -> None:
         """Note what does not fit; a verdict with a contradiction is never proven."""

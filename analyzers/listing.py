@@ -56,6 +56,7 @@ class Totals(Model):
 
     requests: int = 0
     interrupted: int = 0
+    perhaps_not: int = Field(default=0, description="of the interrupted, those that may have finished or be in flight")
     finished: int = 0
     in_flight: int = 0
     synthetic: int = 0

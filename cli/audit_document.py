@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent
 from sglang_lifecycle.cli.document import Block, Code, Document, Grid, Section
 from sglang_lifecycle.cli.gates import sections as gates
-from sglang_lifecycle.cli.interrupted import EVENTS, LIMIT, groups, remark, shares
+from sglang_lifecycle.cli.interrupted import EVENTS, LIMIT, groups, perhaps_not, remark, shares
 from sglang_lifecycle.cli.text import count, seconds, size
 from sglang_lifecycle.cli.times import Clock
 from sglang_lifecycle.cli.words import WORDS, cause_title, servers
@@ -43,6 +43,8 @@ def document(audit: Audit, clock: Clock, limit: int | None = LIMIT) -> Document:
 def _lead(audit: Audit) -> Iterator[Block]:
     totals = audit.totals
     text = f"{totals.finished:,} finished, {totals.in_flight:,} were in flight where the logs end."
+    if totals.perhaps_not:
+        text += f" {perhaps_not(totals.perhaps_not)}"
     if totals.synthetic:
         text += f" {count(totals.synthetic, 'request')} left out: of SGLang itself, or to be ignored."
     yield text

@@ -45,3 +45,8 @@ def shares(sizes: Mapping[str, int], limit: int | None) -> dict[str, int]:
 def remark(shown: int, total: int) -> str:
     """How many there are, and how many of them are listed."""
     return f"{total:,}" if shown == total else f"{shown:,} of {total:,}; --all lists them all"
+
+
+def perhaps_not(number: int) -> str:
+    """That so many of the undecided may not have been interrupted at all."""
+    return f"Of the undecided, {number:,} may have finished, or still be in flight."

@@ -14,7 +14,7 @@ from sglang_lifecycle.analyzers.verdict import Confidence
 from sglang_lifecycle.cli import gates
 from sglang_lifecycle.cli.cells import Cells
 from sglang_lifecycle.cli.drawn import drawn
-from sglang_lifecycle.cli.interrupted import EVENTS, LIMIT, moment, remark
+from sglang_lifecycle.cli.interrupted import EVENTS, LIMIT, moment, perhaps_not, remark
 from sglang_lifecycle.cli.interrupted import groups as grouped
 from sglang_lifecycle.cli.interrupted import shares as shares_of
 from sglang_lifecycle.cli.layout import FAINT, INDENT, LABEL, TITLE, TONES, grid, places, plain, section, title
@@ -62,6 +62,8 @@ def _summary(audit: Audit, groups: Mapping[str, Sequence[RequestRow]]) -> Text:
     rest = [f"{totals.finished:,} finished"] * bool(totals.finished)
     rest += [f"{totals.in_flight:,} in flight where the logs end"] * bool(totals.in_flight)
     line.append("".join(f", {part}" for part in rest) + ".", style="not bold")
+    if totals.perhaps_not:
+        line.append(f" {perhaps_not(totals.perhaps_not)}", style="not bold")
     if totals.synthetic:
         text = f" {count(totals.synthetic, 'request')} left out: of SGLang itself, or to be ignored."
         line.append(text, style=f"not bold {FAINT}")

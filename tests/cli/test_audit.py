@@ -233,3 +233,14 @@ class TestServers:
         out = capsys.readouterr().out
         assert "life 1 of a/server.log" in out
         assert "life 1 of b/server.log" in out
+
+
+def test_who_may_have_finished_is_not_just_called_interrupted(recorded: Any, tmp_path: Path, capsys: Capture) -> None:
+    lines = recorded("0.5.23/s14_timeout_prefix").server_log.read_bytes().splitlines(keepends=True)
+    log = tmp_path / "server.log"
+    log.write_bytes(b"".join(line for line in lines if b"Finish: obj=" not in line))
+    assert main(["audit", str(log), "--json"]) == 0
+    totals = json.loads(capsys.readouterr().out)["totals"]
+    assert 0 < totals["perhaps_not"] <= totals["by_confidence"]["not-established"]
+    main(["audit", str(log)])
+    assert f"Of the undecided, {totals['perhaps_not']} may have" in " ".join(capsys.readouterr().out.split())
