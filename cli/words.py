@@ -70,7 +70,8 @@ def circumstances(verdict: Verdict, clock: Clock) -> str:
     if verdict.status == "finished":
         return f"Ended at {clock.full(times.ended, times.ended_error_s)}."
     if verdict.status == "in-flight":
-        return f"Received at {clock.full(times.received, times.received_error_s)}; the logs end {stage}."
+        end = "the logs end" + (f" {stage}" if verdict.stage != "unknown" else "")
+        return f"Received at {clock.full(times.received, times.received_error_s)}; {end}."
     if verdict.status == "not-found":
         return "No process of these logs ever saw it."
     at = clock.full(times.ended, times.ended_error_s)
