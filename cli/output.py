@@ -37,6 +37,7 @@ def write(text: str) -> None:
     except BrokenPipeError:
         raise ClosedPipe from None
     except OSError as problem:
+        discard_stdout()
         raise LifecycleError(ExitCode.INTERNAL, f"the answer can't be written to stdout: {problem.strerror}") from None
 
 
@@ -53,6 +54,7 @@ def write_bytes(data: bytes) -> None:
     except BrokenPipeError:
         raise ClosedPipe from None
     except OSError as problem:
+        discard_stdout()
         raise LifecycleError(ExitCode.INTERNAL, f"the answer can't be written to stdout: {problem.strerror}") from None
 
 
