@@ -216,8 +216,9 @@ def _holds(scene: Scene) -> list[tuple[list[int], list[int]]]:
     begun = [(scene.places[id(fact)], fact.at) for fact in scene.life.of(Event.WEIGHTS_UPDATE)]
     late = [_at(scene, at + ENGINE_CALL) for _, at in begun if at is not None]
     orders, taken = scene.call_orders, taking(scene)
+    continued = [scene.places[id(fact)] for fact in scene.life.of(Event.ENGINE_CONTINUED)]
     return [
-        (pauses, sorted([*orders.get("continue", []), *taken])),
+        (pauses, sorted([*orders.get("continue", []), *continued, *taken])),
         ([order for order, _ in begun], sorted([*orders.get("weights", []), *taken, *late])),
     ]
 
