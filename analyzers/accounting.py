@@ -50,6 +50,7 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
 def last_listed(scene: Scene, attempt: Attempt) -> tuple[Fact | None, Fact | None]:
     """The last status of a scheduler that lists an attempt as running or waiting, and the next, which does not.
 
+    Of one that waited the next tells nothing: between two batches it may be in neither list.
     `SGLANG_LOG_SCHEDULER_STATUS_TARGET` (0.5.8 on, `utils/scheduler_status_logger.py:maybe_dump`). A rid that was used
     more than once may be another's there.
     """
@@ -57,7 +58,8 @@ def last_listed(scene: Scene, attempt: Attempt) -> tuple[Fact | None, Fact | Non
     if not lists:
         return None, None
     series, place = lists[-1]
-    return series[place], series[place + 1] if place + 1 < len(series) else None
+    ran = attempt.rid in series[place].detail.get("running_rids", ())
+    return series[place], series[place + 1] if ran and place + 1 < len(series) else None
 
 
 @per_scene

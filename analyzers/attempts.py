@@ -175,7 +175,7 @@ class _Collector:
         self.life = life
         self.found: list[Attempt] = []
         self.newest: dict[str, Attempt] = {}
-        self.rooms: dict[int | None, str] = {}  # whose KV is sent in a bootstrap room
+        self.rooms: dict[int | None, str | None] = {}  # whose KV is sent in a bootstrap room; None of several
         self.displaced: dict[str, Attempt] = {}  # open ones whose rid another took, the newest of each rid
 
     def collect(self) -> Iterator[Attempt]:
@@ -203,8 +203,9 @@ class _Collector:
             else:
                 for rid in fact.detail.get("rids", ()):  # a drain's or a watchdog's list
                     self._mention(order, rid, fact)
-                if fact.event is Event.PD_FAILED and fact.room in self.rooms:
-                    self._mention(order, self.rooms[fact.room], fact)
+                alone = self.rooms.get(fact.room) if fact.event is Event.PD_FAILED else None
+                if alone is not None:
+                    self._mention(order, alone, fact)
         if dumped:
             self._dumped(dumped)
         self._rejoin()
@@ -223,7 +224,7 @@ class _Collector:
     def _receive(self, order: int, fact: Fact) -> Attempt:
         assert fact.rid is not None
         if fact.room is not None:
-            self.rooms[fact.room] = fact.rid
+            self.rooms[fact.room] = fact.rid if self.rooms.get(fact.room, fact.rid) == fact.rid else None
         before = self.newest.get(fact.rid)
         if before is not None and before.finish is None and not before.refused_twin and _just_named(before, fact):
             before.received, before.order = fact, order  # named before its record, by another process's line

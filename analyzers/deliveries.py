@@ -43,7 +43,8 @@ def _told_once(facts: Sequence[Fact]) -> Sequence[Fact]:
     """The facts without those that a logger with two handlers, or a collector that tried again, told twice in a row.
 
     No two requests end with the same rid after the same time, and none arrive in the same microsecond. Where that is
-    seen, a `Receive` that is told twice is one as well; where nearly every end is, so is all that is told twice.
+    seen of an end, the `Receive` of the same rid is one as well; where it is of nearly every end, so is all that is
+    told twice.
     """
     twins = [two for two in _in_a_row(facts) if _alike(*two)]
     if not any(_unique(first) for first, _ in twins):
@@ -51,6 +52,7 @@ def _told_once(facts: Sequence[Fact]) -> Sequence[Fact]:
     ends = sum(fact.event is Event.REQUEST_FINISHED for fact in facts)
     doubled = sum(first.event is Event.REQUEST_FINISHED for first, _ in twins)
     whole = doubled >= _FEWEST and 2 * doubled >= _NEARLY_ALL * ends
+    ended = {first.rid for first, _ in twins if first.event is Event.REQUEST_FINISHED}
     kept: list[Fact] = []
     newest: dict[tuple[object, ...], tuple[int, Fact]] = {}
     record, line = 0, 0
@@ -58,7 +60,8 @@ def _told_once(facts: Sequence[Fact]) -> Sequence[Fact]:
         record, line = record + (fact.line != line), fact.line  # one record may be about several requests
         key = _key(fact)
         number, twin = newest.pop(key, (0, fact))
-        if record - number <= _NEAR and number and (whole or fact.event in _RECORDS) and _said(twin) == _said(fact):
+        sure = whole or (fact.event in _RECORDS and (fact.rid in ended or _unique(fact)))
+        if sure and number and record - number <= _NEAR and _said(twin) == _said(fact):
             continue  # a third is another's
         newest[key] = record, fact
         kept.append(_halved(fact) if whole else fact)

@@ -175,7 +175,7 @@ def stage(scene: Scene, attempt: Attempt) -> str | None:
     if attempt.of(Event.ABORT_UNKNOWN_RID):
         return "waiting"
     listed, _ = last_listed(scene, attempt)
-    return None if listed is None else "running" if attempt.rid in listed.detail["running_rids"] else "waiting"
+    return None if listed is None else "running" if attempt.rid in listed.detail.get("running_rids", ()) else "waiting"
 
 
 def _note_zombie(attempt: Attempt, finding: Finding) -> None:

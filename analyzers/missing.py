@@ -44,13 +44,16 @@ def holes(scene: Scene) -> list[int]:
     """The places at which a life's log lacks lines.
 
     A file's number is left out, as is what was said for long; or a collector says that it let lines go. `grep` leaves
-    out what follows its last match as well.
+    out what follows its last match as well; a single `--` in a log that has its beginning may be anybody's.
     """
     newest: dict[str, Fact] = {}
     found = []
+    grepped = [fact for fact in scene.life.of(Event.LINES_LOST) if fact.pattern == "grep.separator"]
+    begins = bool(scene.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY))
+    sole = grepped if len(grepped) == 1 and begins else []
     for place, fact in scene.life.placed():
         before = newest.get(fact.process)
-        if fact.event is Event.LINES_LOST:
+        if fact.event is Event.LINES_LOST and fact not in sole:
             found.append(place)
         if before is not None and before.source != fact.source and _skips(before, fact):
             found.append(place)
@@ -61,7 +64,7 @@ def holes(scene: Scene) -> list[int]:
         first = following.told[0]
         if _skips(newest.get(first.process, first), first):
             found.append(scene.life.size)
-    if any(fact.pattern == "grep.separator" for fact in scene.life.of(Event.LINES_LOST)):
+    if grepped and not sole:
         found.append(scene.life.size)
     return found
 

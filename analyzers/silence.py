@@ -46,6 +46,11 @@ def _untold(scene: Scene, attempt: Attempt) -> Finding:
     gone = gone_by(scene, attempt)
     if gone is not None and deaths.outlived(scene, gone):
         gone = None
+    if gone is not None and gone.event is Event.REQUEST_STATS and _just_before_the_end(scene, gone):
+        finding = _died(scene, attempt) or _silent(scene, attempt, None)
+        for name in ("finished", "client-disconnect"):
+            finding.admit(name, "the lines that follow: its time stats were written just before the end")
+        return finding
     if gone is not None and dumped.unfinished(attempt) is not None:
         leaked = dumped.leaked(scene, attempt, gone)
         if leaked is not None:
@@ -53,6 +58,19 @@ def _untold(scene: Scene, attempt: Attempt) -> Finding:
         gone = None
     gone = gone or dumped.missed(scene, attempt)
     return (_died(scene, attempt) if gone is None else None) or _silent(scene, attempt, gone)
+
+
+def _just_before_the_end(scene: Scene, gone: Fact) -> bool:
+    """Whether a line comes so late that a `Finish`, or who left, need not show any more: a death or the end follows."""
+    place, end = scene.places[id(gone)], deaths.death(scene)
+    if end is not None and end.order > place and end.at is not None and gone.at is not None:
+        slack = (gone.at_error or 0.0) + (end.evidence[0].at_error or 0.0)
+        if end.cause in deaths.FINAL and end.at - gone.at <= deaths.NOTICED + slack:
+            return True
+    return scene.life.size - place <= _SOON
+
+
+_SOON = 40  # facts
 
 
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -263,7 +281,7 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
             [(c, "the request log (--log-requests) of the same time") for c in _possible(scene, attempt)],
             attempt.facts[:1],
         )
-    if _records_alone(scene) and any(a.order > attempt.order and a.finish is not None for a in scene.attempts):
+    if _records_alone(scene) and _last_to_end(scene) > attempt.order:
         text = "No Finish, though later requests have theirs; errors, disconnects and deaths stand in the server's log."
         names = ("client-disconnect", "in-flight", *_ANYTHING)
         return undecided(
@@ -284,7 +302,7 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
     if (decides := switched(scene, attempt)) is not None:
         finding.candidates.append(("finished", decides))
     if _records_alone(scene):
-        if {a.rid for a in scene.attempts} == {attempt.rid}:
+        if len(scene.by_rid) == 1:
             finding.confidence = "not-established"
             finding.summary = "Only this request's own lines were given: what may have ended it stands in the others."
         for name in _ANYTHING:
@@ -293,6 +311,13 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
     return finding
 
 
+@per_scene
+def _last_to_end(scene: Scene) -> int:
+    """The place of the newest arrival that has an end; -1 where none has."""
+    return max((a.order for a in scene.attempts if a.finish is not None), default=-1)
+
+
+@per_scene
 def _records_alone(scene: Scene) -> bool:
     """Whether these are records of requests (`--log-requests-target`, 0.5.8 on) and not a server's log.
 

@@ -59,7 +59,7 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     stage = "bootstrap" if cause == "pd-bootstrap-failed" else "transfer"
     short = text.split("\n")[0][:160]
     if _is_cut(text):
-        names = [cause, *(["waiting-timeout"] if text.startswith("R") else _ABORTERS)]
+        names = [cause, *_WHEN_CUT.get(text[:1], _ABORTERS)]
         finding = undecided(
             "Its transfer failed; the line that says why is cut before it does.",
             [(name, "the rest of the line, or another rank's") for name in names],
@@ -103,7 +103,7 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         for name in _ABORTERS if _kind(_reason(other)) == "aborted" else ("waiting-timeout", cause):
             finding.admit(name, "which of the ranks failed first")
     if said.room is not None:
-        _join(scene, said, finding)
+        _join(scene, attempt, said, finding)
     return finding
 
 
@@ -256,20 +256,28 @@ def _reason(said: Fact) -> str:
 _WITH_EXCEPTION = re.compile(r" with exception (?:KVTransferError\(bootstrap_room=\d+\): )?(.*)", re.DOTALL)
 
 
-_LEFT_OUT = re.compile(
-    r"(?:KV(?:[A-Za-z]*|TransferError\(bootstrap_room=\d*\)?:?)|A|Ab|Abo|Abor|Abort|Aborte|Aborted) *"
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_BEGINNINGS = (
+    "KVTransferError(bootstrap_room=0): ",
+    "Aborted by ",
+    "Request 0 timed out after 0s in KVPoll.Bootstrapping",
+    "Request 0 timed out after 0s in KVPoll.WaitingForInput",
+    "Losing connection",
+    "Lost connection",
+    "Decode instance could be dead",
+    "Failed to get kvcache from prefill instance, it might be dead",
+    "Failed due to an unknown reason from another rank",
 )
-_WAITED_FOR = re.compile(r"Request \d*(?: (?:t\w*(?: out.*)?)?)?$", re.DOTALL)
-_TIMED_OUT = re.compile(
-    r"Request \d+ timed out after [\d.]+s in KVPoll\.(?:Bootstrapping|WaitingForInput|Transferring)"
-)
+"""How the reasons begin that tell late what they are, each number in them a 0."""
+
+_WHEN_CUT = {"R": ("waiting-timeout",), **dict.fromkeys("LDF", ("pd-peer-lost",))}
+"""What they may have come to, by their first letters; others an abort."""
 
 
 def _is_cut(text: str) -> bool:
-    """Whether a reason may be cut before it says what it is: an abort's and a timeout's tell late."""
-    if text.startswith("Request "):
-        return _WAITED_FOR.match(text) is not None and _TIMED_OUT.match(text) is None
-    return _LEFT_OUT.fullmatch(text) is not None
+    """Whether a reason may be cut before it says what it is: it is no more than the beginning of a known one."""
+    begun = _NUMBER.sub("0", text.rstrip("."))
+    return bool(begun) and any(known.startswith(begun) and known != begun for known in _BEGINNINGS)
 
 
 def _rank_that_knows(scene: Scene, attempt: Attempt, said: Fact) -> Fact:
@@ -288,12 +296,12 @@ def _tells(said: Fact) -> bool:
     return "unknown reason from another rank" not in text and not _is_cut(text)
 
 
-def _join(scene: Scene, said: Fact, finding: Finding) -> None:
+def _join(scene: Scene, attempt: Attempt, said: Fact, finding: Finding) -> None:
     """What the other side's log says of the same bootstrap room: the side that holds the cause goes into the chain."""
     for other in scene.others:
         for fact in other.life.of(Event.PD_FAILED):
             text = _reason(fact)
-            if fact.room != said.room:
+            if fact.room != said.room or _before_it_came(attempt, fact, skew(scene, other).seconds):
                 continue
             if text.startswith("Aborted by"):
                 if finding.confidence == "proven" and _earlier(fact, said, skew(scene, other).seconds):
@@ -309,6 +317,12 @@ def _join(scene: Scene, said: Fact, finding: Finding) -> None:
             elif finding.cause == "not-established":
                 finding.candidates.insert(0, (cause, "the order of both sides' lines"))
             return
+
+
+def _before_it_came(attempt: Attempt, fact: Fact, ahead: float) -> bool:
+    """Whether a fact of a server whose clock is so many seconds ahead is of a request before, in the same room."""
+    came = attempt.received_at
+    return came is not None and fact.at is not None and fact.at - ahead < came - _NOTICED_WITHIN
 
 
 def _earlier(one: Fact, other: Fact, ahead: float) -> bool:

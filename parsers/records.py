@@ -20,8 +20,7 @@ from sglang_lifecycle.parsers.strangers import Strangers
 
 _RAW_LINES, _RAW_BYTES = 4096, 1 << 20  # how far a record with raw user text may reach before its end is given up
 _TAIL_LINES = 400  # lines of a traceback or dump that are looked at
-_LEFT_OUT = ("...", "…")
-_OPEN_LINES = 20  # lines or records after a text without an end that are tainted at most
+_OPEN_LINES = 20  # records after an open-ended text that are tainted at most
 _UNESCAPED = tuple(
     f'{verb}: obj={kind}ReqInput(text="' for verb in ("Receive", "Finish") for kind in ("Generate", "Embedding")
 )
@@ -128,8 +127,8 @@ class RecordReader:
         return True
 
     def _inside_traceback(self, pattern: Pattern) -> bool:
-        """A traceback's own first line is part of the record that announces it."""
-        return self._tail is not None and pattern.id == "traceback"
+        """A traceback's own first line is part of the record that announces it, and `--` may be a part of any text."""
+        return self._tail is not None and pattern.id in ("traceback", "grep.separator")
 
     def _record(self, lines: list[Line], head: Head, tainted: bool, may_open: bool) -> None:
         self._close_tail()
@@ -393,16 +392,15 @@ class RecordReader:
     def _give_up_raw(self) -> None:
         """No end in sight: the line was cut, another process wrote into it, or it only begins like one of these.
 
-        Its followers count, the first of them tainted, as after a text that has no end of its own; none after what
-        somebody left out the rest of, or after prose, which has no stamp.
+        Its followers count, tainted; not after prose, which has no stamp and comes before any record.
         """
         assert self._raw is not None
         _, head, lines = self._raw
         self._raw = None
-        tainted = 0 if head.at is None or head.message.endswith(_LEFT_OUT) else _OPEN_LINES
+        prose = head.at is None and not self.source.recognised
         self._record(lines[:1], head, tainted=True, may_open=False)
-        for index, line in enumerate(lines[1:]):
-            self._begin(line, may_open=False, tainted=index < tainted)
+        for line in lines[1:]:
+            self._begin(line, may_open=False, tainted=not prose)
 
     def _blank(self, lines: list[Line], head: Head, tainted: bool) -> Fact:
         """A fact that knows its place and time; its kind is set by whoever reads the message."""

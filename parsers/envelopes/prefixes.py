@@ -93,7 +93,8 @@ ENVELOPES = (
     _rule("srun -l", r" {0,5}(?P<unit>\d{1,6}):(?: |$)", certain=False, least=0.9),
     _rule("jenkins", rf"\[(?P<stamp>{_ISO_T})\](?: |$)", certain=False),
     _rule("dynamo", rf"(?P<stamp>{_ISO_T})\s+{_LEVELS} \w+(?:\.\w+)+: (?! )", r"\s+$", certain=False),
-    _rule("quoted", r"(?:> ?)+", certain=False, least=0.9),
+    # As deep for all lines: what is quoted deeper in some is the text of a record, perhaps a stranger's.
+    *(_rule("quoted", rf"(?:> ?){{{deep}}}", certain=False, least=0.9) for deep in (3, 2, 1)),
     _rule("frame", r"[│┃║] ?", r"\s*[│┃║]\s*$", certain=False, least=0.9),
     _rule(
         "ray",

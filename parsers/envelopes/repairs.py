@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
-from itertools import pairwise
 
 import orjson
 
@@ -69,54 +68,19 @@ class Indent:
         return sum(text[0] in " \t" for text in sample) / len(sample)
 
     def open(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """The lines without what the newest record is indented by, as long as all records are."""
+        """The lines without what the first record is indented by; who is indented deeper is quoted by a record."""
         indent: str | None = ""
         for line in lines:
             text = line.text
             if _RECORD.match(text):
                 indent = None
-            elif indent is not None and (found := _INDENTED.match(text)):
+            elif indent == "" and (found := _INDENTED.match(text)):
                 indent = found[1]
             yield line.inner(text.removeprefix(indent)) if indent and text.startswith(indent) else line
 
 
 _RECORD = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] |" + "|".join(map(re.escape, REQUEST_HEADS)))
 _INDENTED = re.compile(rf"([ \t]+)(?:{_RECORD.pattern})")
-
-
-class Folded:
-    """Failures of a transfer whose fields a reporter put on lines of their own, indented below the record."""
-
-    name = "folded"
-    certain = True
-    by_line = False
-
-    def share(self, sample: Sequence[str]) -> float:
-        """All, if any is so."""
-        folded = any(_BROKEN.search(text) and _FIELD.match(below) for text, below in pairwise(sample))
-        return 1.0 if folded else 0.0
-
-    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """The lines, those joined that make up such a record."""
-        held: Line | None = None
-        for line in lines:
-            below = held is not None and line.text[:1] in (" ", "\t") and not line.text.isspace()
-            if held is not None and below and len(held.text) < _LONGEST:
-                held.text = f"{held.text} {line.text.strip()}"
-                held.joined(line)
-                continue
-            if held is not None:
-                yield held
-            held = line.inner(line.text) if _BROKEN.search(line.text) else None
-            if held is None:
-                yield line
-        if held is not None:
-            yield held
-
-
-_BROKEN = re.compile(r"(?:Prefill|Decode) \w+ failed for request rank=\d+$")
-_FIELD = re.compile(r"\s+(?:decode_req\.)?req\.rid=")
-_LONGEST = 4096  # characters of such a record
 
 
 class Escaped:
@@ -178,4 +142,4 @@ def _unquoted(text: str) -> str:
     return whole[1:-1] if len(whole) > 1 and whole[0] == whole[-1] == '"' and whole[-2] != "\\" else text
 
 
-ENVELOPES = (Colour(), Escaped(), Html(), Brackets(), Indent(), Folded())
+ENVELOPES = (Colour(), Escaped(), Html(), Brackets(), Indent())

@@ -10,7 +10,6 @@ import pytest
 from cases import LENGTH, WAITED, Case, answered, changed, decode, hold, prefill, refused, said, started, stream
 from lines import RECEIVE, STOP, TIMEOUT, Story, clock, used
 
-from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.parsers.evidence import Event
 
 LEFT = frozenset({"client-disconnect"})
@@ -196,8 +195,11 @@ def test_nobody_has_left_before_its_own_time_stats(scenario: Any) -> None:
     for scene in scenario.incident.scenes:
         for attempt in scene.attempts:
             stats = attempt.of(Event.REQUEST_STATS)
-            gone = gone_by(scene, attempt) if stats and attempt.finish is None else None
-            assert gone is None or scene.places[id(gone)] >= scene.places[id(stats[0])]
+            if not stats or attempt.finish is not None or len(scene.by_rid[attempt.rid]) > 1:
+                continue
+            verdict = scenario.explain(attempt.rid)
+            batches = [line for line in verdict.evidence if line.event.startswith("batch.")]
+            assert all(line.line > stats[0].line for line in batches if line.source == stats[0].source)
 
 
 def test_a_finish_that_is_late_holds_no_place_in_the_batch(tmp_path: Path) -> None:

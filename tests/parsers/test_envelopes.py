@@ -244,27 +244,6 @@ def test_records_in_dynamos_form(tmp_path: Path) -> None:
     ]
 
 
-def test_a_failed_transfer_that_was_folded_is_read(tmp_path: Path) -> None:
-    lines = (
-        "[2026-06-30 05:18:57 DP1] {} failed for request rank=0\n"
-        "  {}req.rid='{}'\n"
-        "  {}req.bootstrap_room=81\n"
-        "  with exception KVTransferError(bootstrap_room=81):\n"
-        "  follow_bootstrap_room conflict: dispatched to dp_rank 0 but\n"
-        "  bootstrap_room 81 implies dp_rank 1.\n\n"
-    )
-    log = tmp_path / "issue.md"
-    first = lines.format("Prefill bootstrap", "", "a", "")
-    log.write_text(f"```\n{first}{lines.format('Decode transfer', 'decode_req.', 'b', 'decode_req.')}```\nWhy?\n")
-    facts = read([str(log)]).facts
-    assert [(str(f.event), f.rid, f.room, f.rank) for f in facts] == [
-        ("pd.failed", "a", 81, "DP1"),
-        ("pd.failed", "b", 81, "DP1"),
-    ]
-    assert facts[0].detail["reason"].endswith("dispatched to dp_rank 0 but bootstrap_room 81 implies dp_rank 1.")
-    assert quote(facts[0].source, facts[0].offset, facts[0].length, facts[0].event, 999) == " ".join(first.split())
-
-
 def test_one_record_without_its_bracket_is_read(tmp_path: Path) -> None:
     (tmp_path / "server.log").write_text("2026-10-30 01:05:00 TP0] The server is fired up and ready to roll!\n")
     (fact,) = read([str(tmp_path / "server.log")]).facts

@@ -169,13 +169,12 @@ class TestRawUserText:
         log = f"[2026-11-29 19:50:04] session id x\n{follow}"
         facts = facts_of(log, tmp_path)
         assert [fact.rid for fact in facts] == [f"r-{n}" for n in range(50)]
-        assert [fact.tainted for fact in facts] == [True] * 20 + [False] * 30
+        assert all(fact.tainted for fact in facts)
 
     @pytest.mark.parametrize(
         "line",
         [
             "[2026-11-29 19:50:04 TP0] Session 172.20.0.9:15004 failed.",
-            "[2026-11-29 19:50:04 TP0] Req Time Stats(rid=r-0, input len=22...",
             "Session affinity is switched on in our gateway.",
         ],
     )
