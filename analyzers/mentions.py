@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import bisect
 
-from sglang_lifecycle.analyzers import deaths, outcomes, samples
+from sglang_lifecycle.analyzers import deaths, outcomes, samples, zombies
 from sglang_lifecycle.analyzers.accounting import gone_by, last_listed, seen
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
-from sglang_lifecycle.analyzers.lives import last
 from sglang_lifecycle.analyzers.responses import GONE, POLL
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
@@ -100,7 +99,7 @@ def _disconnected(scene: Scene, attempt: Attempt) -> Finding | None:
     if displaced is not None:
         finding.confidence = "likely"
         finding.candidates.append(("duplicate-rid", "the client's log: did it leave before it sent the rid again?"))
-    _note_zombie(attempt, finding)
+    zombies.note(attempt, finding)
     return finding
 
 
@@ -176,15 +175,6 @@ def stage(scene: Scene, attempt: Attempt) -> str | None:
         return "waiting"
     listed, _ = last_listed(scene, attempt)
     return None if listed is None else "running" if attempt.rid in listed.detail["running_rids"] else "waiting"
-
-
-def _note_zombie(attempt: Attempt, finding: Finding) -> None:
-    """One undelivered output is the echo of a proper abort; many are a request that nobody stopped."""
-    outputs = attempt.of(Event.OUTPUT_UNDELIVERABLE)
-    if len(outputs) > 1:
-        finding.effects.append("zombie")
-        finding.evidence += [outputs[0], last(outputs[-1])]
-        finding.notes.append((f"the engine wrote {len(outputs)} outputs for it that nobody read", outputs[:1]))
 
 
 def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -377,17 +367,15 @@ def _outputs(scene: Scene, attempt: Attempt) -> Finding | None:
         finding = Finding("duplicate-rid", "likely", text, [*begin(earlier), *begin(attempt), lines[0]])
         finding.candidates.append(("client-disconnect", "the client's log: did the first one leave before the second?"))
         return finding
-    outputs = attempt.of(Event.OUTPUT_UNDELIVERABLE)
-    zombie = len(outputs) > 1
     text = (
         "Its client left, the abort was lost and the engine went on decoding for nobody."
-        if zombie
+        if zombies.outputs(attempt)
         else "Its client left; the abort's echo found nobody waiting."
     )
     finding = Finding("client-disconnect", "likely", text, [*begin(attempt), lines[0]])
     finding.stage = stage(scene, attempt) or "unknown"
     finding.candidates.append(("duplicate-rid", "whether the rid was used twice: the client's log"))
-    _note_zombie(attempt, finding)
+    zombies.note(attempt, finding)
     return finding
 
 
@@ -462,7 +450,7 @@ def _refused_batch(scene: Scene, attempt: Attempt) -> Finding | None:
             finding = Finding(found.cause, "likely", text, [*begin(attempt), other.finish], actor="peer-request")
             finding.chain.append(Cause(found.cause, found.summary, found.evidence, rid=other.rid))
             finding.candidates.append(("client-disconnect", "the client's log: did it leave before the answer?"))
-            _note_zombie(attempt, finding)
+            zombies.note(attempt, finding)
             return finding
     return None
 

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from sglang_lifecycle.analyzers import abort_origin, session_trace, timeouts
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.limits import KINDS, SLACK, spent
 from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Call, Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.replay.config import Config
@@ -19,10 +20,7 @@ from sglang_lifecycle.replay.ends import canonical
 
 _CALL_BEFORE = 8.0  # seconds from an abort call's line to the end of a running request: its next result may be late
 _CALL_AFTER = 1.0  # an access line may be written up to its own second after the end
-_SLACK = 0.25  # seconds by which a genuine timeout may be measured shorter than its limit
 _DELAY = 1.0  # seconds from a `Receive` line to the scheduler, at most
-
-TIMEOUTS = frozenset({"waiting_timeout", "running_timeout"})
 
 
 @dataclass(eq=False)
@@ -90,11 +88,11 @@ class Moments:
         found: dict[str, float] = {}
         for attempt in self.scene.attempts:
             message = canonical(attempt.finish.message_id) if attempt.finish is not None else None
-            if message not in TIMEOUTS or self.roots(attempt, message):
+            if message not in KINDS or self.roots(attempt, message):
                 continue
-            spent = timeouts.spent(attempt, message)
-            if spent is not None:
-                found[message] = min(spent, found.get(message, spent))
+            length = spent(attempt, message)
+            if length is not None:
+                found[message] = min(length, found.get(message, length))
         return {**found, **self.scene.limits}
 
     def bounds(self, message: str) -> tuple[float | None, float | None]:
@@ -102,7 +100,7 @@ class Moments:
 
         Where all whom it ended have a root, none shows the limit: any time may have reached it.
         """
-        limits = {kind: limit - _SLACK for kind, limit in self.limits.items()}
+        limits = {kind: limit - SLACK for kind, limit in self.limits.items()}
         limits.setdefault(message, 0.0)
         return limits.get("waiting_timeout"), limits.get("running_timeout")
 
@@ -115,7 +113,7 @@ class Moments:
         finish = attempt.finish
         by_clock = finish is None or finish.e2e_s is None
         slack = _error(attempt.received) + _error(finish) if by_clock else 0.0
-        lived, ran = timeouts.spent(attempt, "waiting_timeout"), timeouts.spent(attempt, "running_timeout")
+        lived, ran = spent(attempt, "waiting_timeout"), spent(attempt, "running_timeout")
         return Alive(
             attempt.rid,
             1e5 if lived is None else max(0.0, lived + slack),

@@ -19,9 +19,9 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import Tally, event, inputs, inside, order, row, within
 from sglang_lifecycle.analyzers.explain import simply_finished
 from sglang_lifecycle.analyzers.incident import CALLS, Incident
+from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.analyzers.lives import last, times
-from sglang_lifecycle.analyzers.moments import TIMEOUTS
 from sglang_lifecycle.analyzers.verdict import Model
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 from sglang_lifecycle.parsers.forms import AGAIN
@@ -218,7 +218,7 @@ class Sweep:
 
     def _staying(self, facts: Sequence[Fact], held: Container[int]) -> Iterator[Fact]:
         """Those that concern a server, a session, a request that is not settled, or the limits of timeouts."""
-        told = [f.rid for f in facts if f.event is Event.REQUEST_FINISHED and f.message_id in TIMEOUTS][-_LIMITS:]
+        told = [f.rid for f in facts if f.event is Event.REQUEST_FINISHED and f.message_id in KINDS][-_LIMITS:]
         limits = frozenset(told)
         for fact in facts:
             rids = fact.detail.get("batch") or [fact.rid]

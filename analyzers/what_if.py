@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from sglang_lifecycle.analyzers import session_trace
+from sglang_lifecycle.analyzers import session_trace, zombies
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import judge
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.limits import STROKE
 from sglang_lifecycle.analyzers.replay_models import Changed, WhatIf
 from sglang_lifecycle.analyzers.replaying import COVERED, Replayer, replayer
 from sglang_lifecycle.analyzers.scene import Scene
@@ -24,7 +25,6 @@ from sglang_lifecycle.replay.profiles import Profile, profile_for
 from sglang_lifecycle.replay.requests import SessionParams
 from sglang_lifecycle.replay.what_if import FINISHED, Act, Deed, Ended, Job, simulate
 
-_STROKE = 1.6  # seconds within which the victims of one abort of all end
 _BEFORE = 0.02  # seconds by which an abort comes before the end that it brings
 _ZOMBIES = ("0.5.18", "0.5.19")
 """Releases in which a stream's abort is lost when its client leaves (`TokenizerManager`, not the scheduler)."""
@@ -149,7 +149,7 @@ def _plan(scene: Scene, model: Replayer, no_zombies: bool = False) -> _Plan:
                 plan.jobs.append(_job(attempt, Service(0.0, True), services.arrival(attempt), in_session, before))
             continue
         if gone is not None:
-            last = _zombie(attempt)
+            last = zombies.until(attempt)
             if last is not None:
                 service = Service(max(0.0, last - services.arrival(attempt)), False)
             if last is None or no_zombies:
@@ -210,7 +210,7 @@ def _deeds(end: float | None, rid: str, finding: Finding, strokes: dict[str, flo
     if end is None:
         return
     if finding.cause in _ALL or finding.cause in _DEATHS:
-        if abs(end - strokes.get(finding.cause, float("-inf"))) > _STROKE:
+        if abs(end - strokes.get(finding.cause, float("-inf"))) > STROKE:
             strokes[finding.cause] = end
             yield Deed(end - _BEFORE, Act.ABORT_ALL, "", finding.cause)
     elif finding.cause == "explicit-abort":
@@ -224,12 +224,6 @@ def _gone(attempt: Attempt, finding: Finding) -> float | None:
     if not times:
         times = [f.at for f in finding.evidence if f is not attempt.received and f.at is not None]
     return min(times, default=None)
-
-
-def _zombie(attempt: Attempt) -> float | None:
-    """Until when a request ran on for nobody; None where it did not."""
-    lines = [fact.at for fact in attempt.of(Event.OUTPUT_UNDELIVERABLE) if fact.at is not None]
-    return max(lines) if len(lines) > 1 else None
 
 
 def _session(scene: Scene, model: Replayer, services: Services, session: str) -> Iterator[Deed]:
