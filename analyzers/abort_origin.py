@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
-from sglang_lifecycle.analyzers import rid_validity, session_params
+from sglang_lifecycle.analyzers import rid_validity, session_params, twins
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Call, Scene, per_scene
@@ -275,7 +275,7 @@ def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
 
 def _twin_left(scene: Scene, attempt: Attempt) -> Finding | None:
     """The client of a request that it displaced left: the abort of their rid hits whoever has it now (to 0.5.9)."""
-    gone = twin_left(scene, attempt)
+    gone = twins.left(scene, attempt)
     if gone is None:
         return None
     text = "The client of an earlier request with its rid left, and the abort of that rid ended this one."
@@ -283,19 +283,6 @@ def _twin_left(scene: Scene, attempt: Attempt) -> Finding | None:
     finding.chain.append(Cause("client-disconnect", "the first one's client left", [gone], rid=attempt.rid))
     finding.candidates.append(("explicit-abort", WOULD_DECIDE["explicit-abort"]))
     return finding
-
-
-def twin_left(scene: Scene, attempt: Attempt) -> Fact | None:
-    """The line of a disconnect just before it ended that is about the request whose rid it took.
-
-    Up to 0.5.9 nothing keeps two requests from having one rid (managers/tokenizer_manager.py:_send_one_request).
-    """
-    ended = attempt.ended_at
-    if ended is None or scene.release.within("0.5.10"):
-        return None
-    twins = [a for a in scene.by_rid[attempt.rid] if a.overwritten and a is not attempt and a.order < attempt.order]
-    lines = [fact for a in (*twins, attempt) for fact in a.of(Event.CLIENT_DISCONNECTED)] if twins else []
-    return next((f for f in lines if f.at is not None and -_CALL_AFTER < ended - f.at <= TOGETHER), None)
 
 
 def _prefix_left(scene: Scene, attempt: Attempt) -> Finding | None:

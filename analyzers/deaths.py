@@ -198,6 +198,11 @@ def outlived(scene: Scene, fact: Fact, notice: float = NOTICED) -> bool:
     return end.at is not None and fact.at is not None and fact.at - end.at > notice + slack
 
 
+def too_late(scene: Scene, fact: Fact, notice: float = NOTICED) -> bool:
+    """Whether a line only tells what became of a request that its dead server could not answer any more."""
+    return outlived(scene, fact, notice) and not went_on(scene)
+
+
 def _first_crash(facts: list[tuple[int, Fact]]) -> tuple[int, Fact] | None:
     crashes = [(o, f) for o, f in facts if f.event is Event.PROCESS_CRASHED]
     genuine = [c for c in crashes if not _echo(c[1])]

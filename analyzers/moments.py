@@ -9,7 +9,7 @@ import bisect
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sglang_lifecycle.analyzers import abort_origin, session_trace, timeouts
+from sglang_lifecycle.analyzers import abort_origin, session_trace, timeouts, twins
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.limits import KINDS, SLACK, spent
 from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Call, Scene
@@ -50,7 +50,7 @@ class Moments:
                     found.append((Abort(cause, None), call))
         for root, fact in abort_origin.left(scene, attempt):
             found.append((Abort("abort-prefix-collision", root.rid), Call("left", scene.places[id(fact)], fact)))
-        if (gone := abort_origin.twin_left(scene, attempt)) is not None:
+        if (gone := twins.left(scene, attempt)) is not None:
             found.append((Abort("duplicate-rid", attempt.rid), Call("left", scene.places[id(gone)], gone)))
         for update in scene.life.of(Event.WEIGHTS_UPDATE):
             if update.at is not None and -_CALL_AFTER <= ended - update.at <= ENGINE_CALL:

@@ -26,8 +26,10 @@ PLAIN_ABORTS = frozenset({"aborted", "unknown_error", "abort_in_waiting_queue", 
 ENGINE_CALL = 45.0
 """Seconds by which a pause or a weight update answers after the aborts that it caused."""
 
+CALL_AFTER = 1.0
+"""Seconds by which an access line may be written before what it brought: up to its own second."""
+
 _Answer = TypeVar("_Answer")
-_AFTER = 1.0  # an access line may be written up to its own second before what it brought
 _BLOCK = 512  # facts between two snapshots of who was in flight
 
 
@@ -183,10 +185,10 @@ class Scene:
         found = [
             cause
             for kind, cause in (("pause", "pause-abort"), ("weights", "weight-update-abort"))
-            if self.calls_between(kind, at - _AFTER, at + ENGINE_CALL)
+            if self.calls_between(kind, at - CALL_AFTER, at + ENGINE_CALL)
         ]
         begun = (f.at for f in self.life.of(Event.WEIGHTS_UPDATE) if f.at is not None)
-        if "weight-update-abort" not in found and any(0 <= at + _AFTER - each <= ENGINE_CALL for each in begun):
+        if "weight-update-abort" not in found and any(0 <= at + CALL_AFTER - each <= ENGINE_CALL for each in begun):
             found.append("weight-update-abort")
         return found
 

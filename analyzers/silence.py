@@ -6,7 +6,7 @@ first, then the death of the server, then what the batch lines say of who was st
 
 from __future__ import annotations
 
-from sglang_lifecycle.analyzers import deaths, dumped, mentions, missing, unlogged
+from sglang_lifecycle.analyzers import deaths, disconnects, dumped, mentions, missing, unlogged
 from sglang_lifecycle.analyzers.accounting import MARGIN, gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
@@ -67,16 +67,12 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     if entry is None and death is not None and _never_scheduled(scene, attempt, death):
         text = "Received by an idle server and never scheduled, long before the server died; no line says why."
         causes = ("client-disconnect", "input-too-long", end.cause)
-        return undecided(
-            text, [(c, "the client's log, and --log-level debug") for c in causes], mentions.begin(attempt)
-        )
+        return undecided(text, [(c, "the client's log, and --log-level debug") for c in causes], attempt.begun)
     later = _next_turn(scene, attempt, end.order)
     if attempt.stream and later is not None:
         text = f"A stream in flight when {end.summary}; its session's next turn had come, so its client may have left."
         names = ("client-disconnect", end.cause)
-        return undecided(
-            text, [(n, "the client's log") for n in names], [*mentions.begin(attempt), *mentions.begin(later)]
-        )
+        return undecided(text, [(n, "the client's log") for n in names], [*attempt.begun, *later.begun])
     cut = end.cause != "server-shutdown" or _cut_by_shutdown(scene, attempt, end)
     if not cut and entry is None:
         return None
@@ -85,7 +81,7 @@ def _died(scene: Scene, attempt: Attempt) -> Finding | None:
         end.cause,
         "proven" if (listed or deaths.counted(scene)) and not end.candidates else "likely",
         f"It was in flight when {end.summary}.",
-        [*mentions.begin(attempt), *end.evidence[:1], *([entry] if entry is not None else [])],
+        [*attempt.begun, *end.evidence[:1], *([entry] if entry is not None else [])],
         chain=[link for link in end.chain if link.rid != attempt.rid],
         client_saw="a connection reset, or a 5xx from a proxy",
     )  # fmt: skip
@@ -160,7 +156,7 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
     forgotten = deaths.remembered(scene, attempt) is False
     if gone is None and not forgotten:
         return _in_flight(scene, attempt)
-    lines = [*mentions.begin(attempt), *([gone] if gone is not None else [])]
+    lines = [*attempt.begun, *([gone] if gone is not None else [])]
     proof = _proof(gone)
     if gone is not None and gone.event is not Event.SERVER_DUMPED and _begins_later(scene, attempt, gone):
         text = f"It left the engine, if it was there ({proof}); the log of the server begins after it came."
@@ -173,9 +169,11 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
             "which SGLang logs no line about.",
             lines,
         )
-        finding.stage = mentions.stage(scene, attempt) or "unknown"
+        finding.stage = disconnects.stage(scene, attempt) or "unknown"
         finding.candidates.append(("finished", FILTER))
-        finding.candidates += mentions.unanswered(scene, attempt, scene.places[id(gone)] if gone else scene.life.size)
+        finding.candidates += disconnects.unanswered(
+            scene, attempt, scene.places[id(gone)] if gone else scene.life.size
+        )
         _admit_refusals(scene, finding)
         for name in unlogged.causes(scene, attempt, gone):
             finding.admit(name, "its Finish, if the logs lack it: others ended so just then")
@@ -273,7 +271,7 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
         "in-flight",
         "likely",
         "Nothing shows that it ended before the log does.",
-        mentions.begin(attempt),
+        attempt.begun,
     )
     if any(scene.places[id(fact)] > attempt.order for fact in scene.life.of(Event.SERVER_SIGTERM)):
         finding.candidates.append(("server-shutdown", "the lines that follow: did it end while the server drained?"))
