@@ -14,10 +14,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 
-from sglang_lifecycle.analyzers import deaths
+from sglang_lifecycle.analyzers import happenings
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import Tally, event, inputs, inside, order, row, within
 from sglang_lifecycle.analyzers.explain import simply_finished
+from sglang_lifecycle.analyzers.happenings import ServerHappening
 from sglang_lifecycle.analyzers.incident import CALLS, Incident
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent, Totals
@@ -194,13 +195,13 @@ class Sweep:
 
     def _note(self, incident: Incident, view: _View) -> None:
         """Note what happened to the server."""
-        for happening in deaths.happenings(incident):
+        for happening in happenings.of(incident):
             first = happening.evidence[0] if happening.evidence else None
             if view.settled is None or self._before(happening, view):
                 key = happening.cause, first.source if first else "", first.line if first else happening.life
                 self._happened.setdefault(key, event(happening))
 
-    def _before(self, happening: deaths.ServerHappening, view: _View) -> bool:
+    def _before(self, happening: ServerHappening, view: _View) -> bool:
         """Whether something happened before what is settled, or is as old as that where no line shows it."""
         settled = view.settled or 0
         if happening.evidence:
