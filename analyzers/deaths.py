@@ -180,7 +180,10 @@ def went_on(scene: Scene) -> bool:
     )
 
 
-FINAL = frozenset({"scheduler-crash", "process-killed", "watchdog-timeout"})
+CAUSES = ("scheduler-crash", "process-killed", "watchdog-timeout", "server-shutdown")
+"""What a death is called."""
+
+FINAL = frozenset(CAUSES) - {"server-shutdown"}
 """Deaths after which the same life answers nothing: what it still receives dies of them as well."""
 
 

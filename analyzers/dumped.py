@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from os.path import basename
 
+from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.accounting import apart, held
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
@@ -148,6 +149,5 @@ def open_without_death(attempt: Attempt) -> Finding | None:
     entry = unfinished(attempt)
     if entry is None or entry.detail.get("written") is None:
         return None
-    names = ("scheduler-crash", "process-killed", "watchdog-timeout", "server-shutdown")
     text = "In flight when the server wrote a crash dump; these logs end before they say what had failed."
-    return undecided(text, [(n, "the log's last lines") for n in names], [entry])
+    return undecided(text, [(n, "the log's last lines") for n in deaths.CAUSES], [entry])

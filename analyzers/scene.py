@@ -26,6 +26,9 @@ PLAIN_ABORTS = frozenset({"aborted", "unknown_error", "abort_in_waiting_queue", 
 ENGINE_CALL = 45.0
 """Seconds by which a pause or a weight update answers after the aborts that it caused."""
 
+CALL_BEFORE = 8.0
+"""Seconds from an abort call's line to the end that it brings: of a running request, its next result may be late."""
+
 CALL_AFTER = 1.0
 """Seconds by which an access line may be written before what it brought: up to its own second."""
 

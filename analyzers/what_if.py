@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from sglang_lifecycle.analyzers import session_trace, zombies
+from sglang_lifecycle.analyzers import deaths, session_trace, zombies
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import judge
 from sglang_lifecycle.analyzers.finding import Finding
@@ -18,6 +18,7 @@ from sglang_lifecycle.analyzers.replay_models import Changed, WhatIf
 from sglang_lifecycle.analyzers.replaying import COVERED, Replayer, replayer
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.service import Service, Services, slots
+from sglang_lifecycle.analyzers.strokes import OF_ALL
 from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.replay.config import Config
 from sglang_lifecycle.replay.ends import canonical
@@ -33,8 +34,6 @@ _REFUSED = frozenset({
     "session-unknown", "session-closed", "session-reaped", "session-parent-unknown", "session-parent-unfinished",
     "session-busy", "session-stuck", "session-mode-unsupported",
 })  # fmt: skip
-_ALL = frozenset({"abort-all", "pause-abort", "weight-update-abort"})
-_DEATHS = frozenset({"process-killed", "scheduler-crash", "server-shutdown", "watchdog-timeout"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ def _simulated(attempt: Attempt, finding: Finding) -> bool:
     """Whether the model decides the fate of a request: it reached the queue, and no check of its content ended it."""
     if finding.status != "interrupted":
         return finding.status == "finished" and attempt.finish is not None
-    if finding.cause in _DEATHS or finding.cause == "client-disconnect":
+    if finding.cause in deaths.CAUSES or finding.cause == "client-disconnect":
         return True
     return (
         attempt.finish is not None and canonical(attempt.finish.message_id) in COVERED and attempt.ended_at is not None
@@ -204,12 +203,12 @@ def _job(attempt: Attempt, service: Service, at: float, in_session: bool, before
 
 def _deeds(end: float | None, rid: str, finding: Finding, strokes: dict[str, float]) -> Iterator[Deed]:
     """What was done to end an attempt, by its verdict."""
-    if finding.cause in _DEATHS:
+    if finding.cause in deaths.CAUSES:
         times = [fact.at for fact in finding.evidence if fact.at is not None]
         end = times[-1] if times else None
     if end is None:
         return
-    if finding.cause in _ALL or finding.cause in _DEATHS:
+    if finding.cause in OF_ALL or finding.cause in deaths.CAUSES:
         if abs(end - strokes.get(finding.cause, float("-inf"))) > STROKE:
             strokes[finding.cause] = end
             yield Deed(end - _BEFORE, Act.ABORT_ALL, "", finding.cause)
