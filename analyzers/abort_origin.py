@@ -16,12 +16,12 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, ENGINE_CALL, Call, Scene, per_scene
 from sglang_lifecycle.analyzers.strokes import TOGETHER, crowd, held_back, in_chunks, surely_met, survivors
+from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.versions import RELEASES
 
 _LATE = 3  # facts by which the line of a call may stand behind an end that it caused
 _PAUSE = 5.0  # seconds by which a pause answers after the last end: it aborts each second what is left
-_RUNNING_MESSAGES = frozenset({"aborted", "unknown_error"})
 
 _POSSIBLE = {
     "explicit-abort": ("0.4.7", RELEASES[-1]),
@@ -67,7 +67,7 @@ def stage(attempt: Attempt) -> str:
 
 def _told_while_running(finish: Fact) -> bool:
     known = finish.message_id is not None
-    return finish.message_id in _RUNNING_MESSAGES if known else finish.finish_shape == "scheduler"
+    return finish.message_id in RUNNING_ABORTS if known else finish.finish_shape == "scheduler"
 
 
 _REFUSED = frozenset({"session-parent-unknown", "session-parent-unfinished"})

@@ -9,7 +9,8 @@ from sglang_lifecycle.analyzers.accounting import apart, held
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
 from sglang_lifecycle.analyzers.hidden import hidden
-from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene, per_scene
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.analyzers.texts import PLAIN_ABORTS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 CRASH = "dump.crash"

@@ -10,8 +10,8 @@ from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.limits import KINDS
-from sglang_lifecycle.analyzers.responses import REFUSALS
-from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene
+from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.texts import PLAIN_ABORTS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 

@@ -16,8 +16,8 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.moments import Moments
-from sglang_lifecycle.analyzers.responses import REFUSALS
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.analyzers.texts import REFUSALS
 from sglang_lifecycle.analyzers.verdict import Replay
 from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.replay import cuts

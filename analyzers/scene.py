@@ -18,10 +18,8 @@ from sglang_lifecycle.analyzers import responses
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.fingerprint import Release
 from sglang_lifecycle.analyzers.lives import Life
+from sglang_lifecycle.analyzers.texts import ended_plainly
 from sglang_lifecycle.parsers.evidence import Event, Fact
-
-PLAIN_ABORTS = frozenset({"aborted", "unknown_error", "abort_in_waiting_queue", "abort_before_prefill"})
-"""Texts of an abort without a reason of its own."""
 
 ENGINE_CALL = 45.0
 """Seconds by which a pause or a weight update answers after the aborts that it caused."""
@@ -302,13 +300,6 @@ def _goes_on(scene: Scene, following: Scene) -> bool:
         a.received is None and a.finish is not None and any(b.finish is None for b in scene.by_rid.get(a.rid, ()))
         for a in following.attempts
     )
-
-
-def ended_plainly(finish: Fact) -> bool:
-    """Whether a finish reason gives no reason: an abort's known text, or one that an abort call brought (0.5.5 on)."""
-    if finish.message_id is not None:
-        return finish.message_id in PLAIN_ABORTS
-    return finish.finish_type == "abort" and finish.status_code is None
 
 
 _Item = TypeVar("_Item")

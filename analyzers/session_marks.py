@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
-from sglang_lifecycle.analyzers.responses import REFUSALS
 from sglang_lifecycle.analyzers.scene import Scene
-from sglang_lifecycle.analyzers.texts import QUEUE_ENDS
+from sglang_lifecycle.analyzers.texts import QUEUE_ENDS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _ONE_MOMENT = 2.0  # seconds by which two processes tell of one moment

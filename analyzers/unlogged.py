@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from sglang_lifecycle.analyzers import session_params
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.limits import KINDS
-from sglang_lifecycle.analyzers.scene import Scene, ended_plainly
+from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.texts import ended_plainly
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _SLACK = 1.0  # seconds by which lines of several processes may stand in the wrong order
