@@ -11,20 +11,17 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
-from sglang_lifecycle.analyzers import rid_validity, session_params
+from sglang_lifecycle.analyzers import rid_validity, session_params, twins
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
-from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Call, Scene, per_scene
+from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, ENGINE_CALL, Call, Scene, per_scene
 from sglang_lifecycle.analyzers.strokes import TOGETHER, crowd, held_back, in_chunks, surely_met, survivors
+from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.versions import RELEASES
 
-_CALL_BEFORE = 8.0  # seconds from an abort call's line to the end that it caused: a running request ends at its next
-# result, which a long prefill delays
-_CALL_AFTER = 1.0  # an access line may be written up to its own second after the end
 _LATE = 3  # facts by which the line of a call may stand behind an end that it caused
 _PAUSE = 5.0  # seconds by which a pause answers after the last end: it aborts each second what is left
-_RUNNING_MESSAGES = frozenset({"aborted", "unknown_error"})
 
 _POSSIBLE = {
     "explicit-abort": ("0.4.7", RELEASES[-1]),
@@ -70,7 +67,7 @@ def stage(attempt: Attempt) -> str:
 
 def _told_while_running(finish: Fact) -> bool:
     known = finish.message_id is not None
-    return finish.message_id in _RUNNING_MESSAGES if known else finish.finish_shape == "scheduler"
+    return finish.message_id in RUNNING_ABORTS if known else finish.finish_shape == "scheduler"
 
 
 _REFUSED = frozenset({"session-parent-unknown", "session-parent-unfinished"})
@@ -116,10 +113,10 @@ def _further(scene: Scene, attempt: Attempt) -> list[str]:
 def early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """Who aborted a request that had not reached the waiting queue: the reason's text itself says that it was one."""
     at = said.at
-    calls = scene.calls_between("abort", at - _CALL_BEFORE, at + _CALL_AFTER) if at is not None else []
+    calls = scene.calls_between("abort", at - CALL_BEFORE, at + CALL_AFTER) if at is not None else []
     arrived = attempt.received_at
     calls = [
-        c for c in calls if c.order > attempt.order or (arrived is not None and (c.at or 0.0) >= arrived - _CALL_AFTER)
+        c for c in calls if c.order > attempt.order or (arrived is not None and (c.at or 0.0) >= arrived - CALL_AFTER)
     ]
     engine = scene.engine_causes(at) if at is not None else []
     if not calls:
@@ -187,12 +184,12 @@ def _engine(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> tuple
         return None
     calls = [
         c for kind, within in (("pause", _PAUSE), ("weights", ENGINE_CALL))
-        for c in scene.calls_between(kind, ended - _CALL_AFTER, ended + within)
+        for c in scene.calls_between(kind, ended - CALL_AFTER, ended + within)
         if c.order > order and not _served_between(scene, ended, c)
     ]  # fmt: skip
     starts = [
         f for f in scene.life.of(Event.WEIGHTS_UPDATE)
-        if f.at is not None and -_CALL_AFTER <= ended - f.at <= _CALL_BEFORE and not _over_before(scene, f, attempt)
+        if f.at is not None and -CALL_AFTER <= ended - f.at <= CALL_BEFORE and not _over_before(scene, f, attempt)
     ]  # fmt: skip
     call = min(calls, key=lambda c: c.order, default=None)
     if call is None and not starts:
@@ -208,8 +205,8 @@ def _served_between(scene: Scene, ended: float, call: Call) -> bool:
     """Whether a request came after an end and went well before a call was answered, which then had not begun."""
     return call.at is not None and any(
         attempt.went_well
-        and (attempt.received_at or 0.0) > ended + _CALL_AFTER
-        and (attempt.ended_at or call.at) < call.at - _CALL_AFTER
+        and (attempt.received_at or 0.0) > ended + CALL_AFTER
+        and (attempt.ended_at or call.at) < call.at - CALL_AFTER
         for attempt in scene.ended_between(ended, call.at)
     )
 
@@ -225,7 +222,7 @@ def _aborts_near(scene: Scene, members: Sequence[Attempt]) -> list[Call]:
     ends = [a.ended_at for a in members if a.ended_at is not None]
     if not ends:
         return []
-    calls = scene.calls_between("abort", min(ends) - _CALL_BEFORE, max(ends) + _CALL_AFTER)
+    calls = scene.calls_between("abort", min(ends) - CALL_BEFORE, max(ends) + CALL_AFTER)
     born = max((a.order for a in members if a.received is not None), default=-1)
     known = [a.order for a in members if a.received is not None]
     first = min(known, default=-1)
@@ -275,7 +272,7 @@ def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
 
 def _twin_left(scene: Scene, attempt: Attempt) -> Finding | None:
     """The client of a request that it displaced left: the abort of their rid hits whoever has it now (to 0.5.9)."""
-    gone = twin_left(scene, attempt)
+    gone = twins.left(scene, attempt)
     if gone is None:
         return None
     text = "The client of an earlier request with its rid left, and the abort of that rid ended this one."
@@ -283,19 +280,6 @@ def _twin_left(scene: Scene, attempt: Attempt) -> Finding | None:
     finding.chain.append(Cause("client-disconnect", "the first one's client left", [gone], rid=attempt.rid))
     finding.candidates.append(("explicit-abort", WOULD_DECIDE["explicit-abort"]))
     return finding
-
-
-def twin_left(scene: Scene, attempt: Attempt) -> Fact | None:
-    """The line of a disconnect just before it ended that is about the request whose rid it took.
-
-    Up to 0.5.9 nothing keeps two requests from having one rid (managers/tokenizer_manager.py:_send_one_request).
-    """
-    ended = attempt.ended_at
-    if ended is None or scene.release.within("0.5.10"):
-        return None
-    twins = [a for a in scene.by_rid[attempt.rid] if a.overwritten and a is not attempt and a.order < attempt.order]
-    lines = [fact for a in (*twins, attempt) for fact in a.of(Event.CLIENT_DISCONNECTED)] if twins else []
-    return next((f for f in lines if f.at is not None and -_CALL_AFTER < ended - f.at <= TOGETHER), None)
 
 
 def _prefix_left(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -344,7 +328,7 @@ def left(scene: Scene, attempt: Attempt) -> list[tuple[Attempt, Fact]]:
         (root, fact)
         for root in scene.prefixes(attempt.rid)
         for fact in root.of(*events)[:1]
-        if fact.at is not None and -_CALL_AFTER < ended - fact.at <= TOGETHER
+        if fact.at is not None and -CALL_AFTER < ended - fact.at <= TOGETHER
     ]
 
 

@@ -93,6 +93,11 @@ class Attempt:
         return None
 
     @property
+    def begun(self) -> list[Fact]:
+        """The record that began it, where there is one."""
+        return [self.received] if self.received is not None else []
+
+    @property
     def received_at(self) -> float | None:
         """When it was received, UTC epoch seconds: the API server's own stamp where `Finish` carries it."""
         if self.received is None:

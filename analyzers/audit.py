@@ -8,10 +8,11 @@ from dataclasses import asdict
 from datetime import datetime
 from math import inf
 
-from sglang_lifecycle.analyzers import deaths
+from sglang_lifecycle.analyzers import happenings
 from sglang_lifecycle.analyzers.catalogue import cause
 from sglang_lifecycle.analyzers.explain import confirm, decide, evidence_line, times, timestamp
 from sglang_lifecycle.analyzers.finding import NOT_INTERRUPTED
+from sglang_lifecycle.analyzers.happenings import ServerHappening
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import Audit, InputReport, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.analyzers.verdict import Candidate
@@ -32,14 +33,14 @@ def audit(incident: Incident, since: float | None = None, until: float | None = 
         totals=totals(rows),
         server_events=[
             event(h)
-            for h in sorted(deaths.happenings(incident), key=lambda h: inf if h.at is None else h.at)
+            for h in sorted(happenings.of(incident), key=lambda h: inf if h.at is None else h.at)
             if within(h.at, since, until)
         ],
         requests=rows,
     )
 
 
-def event(happening: deaths.ServerHappening) -> ServerEvent:
+def event(happening: ServerHappening) -> ServerEvent:
     """What happened to a server, as an audit lists it."""
     return ServerEvent(
         cause=happening.cause,

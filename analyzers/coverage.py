@@ -14,6 +14,7 @@ from sglang_lifecycle.analyzers.audit import inputs
 from sglang_lifecycle.analyzers.coverage_models import Coverage, Gap, LifeCoverage, Offset, RequestLog, Switch
 from sglang_lifecycle.analyzers.explain import timestamp
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.questions import open_questions
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.skew import shared_rooms
@@ -225,7 +226,7 @@ def _circumstances(scene: Scene, real: list[Attempt], crashed: bool) -> Iterator
         "requests": bool(real) or any(f.event is Event.HTTP_ACCESS for f in facts),
         "unfinished": any(a.received is not None and a.finish is None for a in real),
         "aborts": bool(scene.plain_ends) or any(call.kind == "abort" for call in scene.calls),
-        "timeouts": bool(said & {"waiting_timeout", "running_timeout"}),
+        "timeouts": bool(said & set(KINDS)),
         "disconnects": any(f.event is Event.CLIENT_DISCONNECTED for f in facts),
         "streams": any(a.stream for a in real),
         "sessions": _served_session(scene),

@@ -1,16 +1,16 @@
-"""How a life of a server ended, and what else happened to the server as a whole."""
+"""How a life of a server ended, and what its end tells of the requests that were open then."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sglang_lifecycle.analyzers import killed, missing
 from sglang_lifecycle.analyzers.accounting import seen
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause
-from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.lives import DEATHS
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -25,10 +25,6 @@ _RESTARTS = 30.0  # seconds without a line before a start, in which more than th
 NOTICED = 5.0
 """Seconds within which the API server finds that a connection has gone."""
 
-_ENDS = frozenset({
-    Event.WATCHDOG_FIRED, Event.PROCESS_CRASHED, Event.PROCESS_EXITED, Event.PROCESS_SIGQUIT, Event.PROCESS_FATAL,
-    Event.SERVER_SIGTERM,
-})  # fmt: skip
 _SIGNALS = {-9: "SIGKILL (the OOM killer, or kill -9)", -11: "SIGSEGV", -6: "SIGABRT", -15: "SIGTERM", 137: "SIGKILL"}
 _WHO_KILLED = "who sent SIGKILL: the end of the grace time, or something else"
 _KILLS, _FAULTS = (-9, 137), (-11, -6)
@@ -52,44 +48,91 @@ class Death:
         return self.evidence[0].at
 
 
+_Placed = tuple[int, Fact]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The first line of each kind that tells of the end of a life, with its place."""
+
+    scene: Scene
+    fired: _Placed | None
+    crash: _Placed | None
+    native: _Placed | None
+    exited: _Placed | None
+    sigquit: _Placed | None
+    term: _Placed | None
+
+    @classmethod
+    def of(cls, scene: Scene) -> _Ends:
+        """Soft watchdogs kill nobody; exceptions that tell more than that another rank has gone go first."""
+        first: dict[Event, _Placed] = {}
+        for order, fact in scene.life.placed():
+            if fact.event not in DEATHS or fact.tainted or fact.detail.get("soft"):
+                continue
+            known = first.setdefault(fact.event, (order, fact))
+            if fact.event is Event.PROCESS_CRASHED and _echo(known[1]) and not _echo(fact):
+                first[fact.event] = order, fact
+        return cls(
+            scene,
+            fired=first.get(Event.WATCHDOG_FIRED),
+            crash=first.get(Event.PROCESS_CRASHED),
+            native=first.get(Event.PROCESS_FATAL),
+            exited=first.get(Event.PROCESS_EXITED),
+            sigquit=first.get(Event.PROCESS_SIGQUIT),
+            term=first.get(Event.SERVER_SIGTERM),
+        )
+
+    @property
+    def echoed(self) -> bool:
+        """Whether the exception only tells that another rank has gone."""
+        return self.crash is not None and _echo(self.crash[1])
+
+    @property
+    def by_sigquit(self) -> bool:
+        """Whether what exited got the SIGQUIT that follows an exception."""
+        return self.exited is not None and self.exited[1].detail.get("exit_code") == -3
+
+
 @per_scene
 def death(scene: Scene) -> Death | None:
     """What killed a life, or None where its lines show no end.
 
     The first exception counts, not the SIGQUIT that follows it, nor what other ranks raise because of it.
     """
-    facts = [(o, f) for o, f in scene.life.placed() if f.event in _ENDS and not f.tainted]
-    fired = next(((o, f) for o, f in facts if f.event is Event.WATCHDOG_FIRED and not f.detail.get("soft")), None)
-    crash = _first_crash(facts)
-    echoed = crash is not None and _echo(crash[1])
-    exited = next(((o, f) for o, f in facts if f.event is Event.PROCESS_EXITED), None)
-    quit_ = next(((o, f) for o, f in facts if f.event is Event.PROCESS_SIGQUIT), None)
-    fatal = next(((o, f) for o, f in facts if f.event is Event.PROCESS_FATAL), None)
-    term = next(((o, f) for o, f in facts if f.event is Event.SERVER_SIGTERM), None)
-    if fired is not None and (crash is None or fired[0] < crash[0]):
-        return _watchdog(scene, *fired)
-    own = crash is not None and not echoed
-    if (
-        crash is not None
-        and own
-        and (exited is None or crash[0] <= exited[0] or exited[1].detail.get("exit_code") == -3)
-    ):
-        return _crashed(scene, *crash)
-    if fatal is not None and (exited is None or fatal[0] < exited[0]):
-        how = _FATAL.get(fatal[1].pattern or "", "a process died inside native code: {}")
-        return Death("process-killed", fatal[0], how.format(fatal[1].detail.get("error", "")[:120]), [fatal[1]])
-    if exited is not None and not (echoed and exited[1].detail.get("exit_code") == -3):
-        return _exited(scene, *exited, term=term)
-    if crash is not None:
-        return _echoed(scene, crash, term)
-    if quit_ is not None:
-        return _sigquit(scene, *quit_)
-    if term is not None and not killed.named(scene.life):
-        found = Death("server-shutdown", term[0], _drained_by(term[1]), [term[1], *scene.life.killed])
-        if scene.life.killed:
-            found.candidates.append(("process-killed", _WHO_KILLED))
-        return found
-    return _killed(scene) if scene.life.killed else None
+    ends = _Ends.of(scene)
+    return next((found for rule in _RULES if (found := rule(ends)) is not None), None)
+
+
+def _watchdog(ends: _Ends) -> Death | None:
+    """The watchdog fired, and no exception came before it."""
+    if ends.fired is None or (ends.crash is not None and ends.crash[0] < ends.fired[0]):
+        return None
+    order, fact = ends.fired
+    limit = fact.detail.get("seconds")
+    text = (
+        f"the watchdog killed the server: a batch did not finish within {limit:g} s" if limit else "the watchdog fired"
+    )
+    dumped = list(ends.scene.life.of(Event.WATCHDOG_DUMPED))
+    return Death("watchdog-timeout", order, text, [fact, *dumped[:1]])
+
+
+def _crashed(ends: _Ends) -> Death | None:
+    """An exception of a process's own, before any process exited for another reason."""
+    if ends.crash is None or ends.echoed:
+        return None
+    if ends.exited is not None and ends.exited[0] < ends.crash[0] and not ends.by_sigquit:
+        return None
+    return _raised(ends.scene, *ends.crash)
+
+
+def _native(ends: _Ends) -> Death | None:
+    """A process died inside native code, or without a word, before any exited."""
+    if ends.native is None or (ends.exited is not None and ends.exited[0] < ends.native[0]):
+        return None
+    order, fact = ends.native
+    how = _FATAL.get(fact.pattern or "", "a process died inside native code: {}")
+    return Death("process-killed", order, how.format(fact.detail.get("error", "")[:120]), [fact])
 
 
 _FATAL = {
@@ -103,44 +146,9 @@ def _drained_by(term: Fact) -> str:
     return "the server got SIGTERM" + ("" if term.detail.get("forced") else " and drained")
 
 
-def _killed(scene: Scene) -> Death:
-    """What ended is told from outside alone."""
-    found = Death("process-killed", scene.life.size, killed.summary(scene.life), scene.life.killed)
-    if not killed.named(scene.life):
-        found.candidates.append(("in-flight", "the pids of the server's processes: another may have been killed"))
-    return found
-
-
 def _echo(crash: Fact) -> bool:
     """Whether an exception only tells that another rank has gone."""
     return _COMMUNICATION.search(str(crash.detail.get("exception", ""))) is not None
-
-
-def _echoed(scene: Scene, crash: tuple[int, Fact], term: tuple[int, Fact] | None) -> Death:
-    """A rank lost another: what had happened to that is told by other lines, or not at all."""
-    order, fact = crash
-    if scene.life.killed:
-        return Death("process-killed", order, killed.summary(scene.life), [*scene.life.killed, fact])
-    if term is not None and term[0] < order:
-        return Death("server-shutdown", term[0], _drained_by(term[1]), [term[1], fact])
-    stopped = [
-        f
-        for other in scene.others
-        for f in other.life.of(Event.SERVER_SIGTERM)
-        if other.life.server != scene.life.server
-        and f.at is not None
-        and fact.at is not None
-        and abs(fact.at - f.at) <= _AROUND
-    ]
-    if stopped:
-        found = Death("server-shutdown", order, "another node of the server got SIGTERM", [stopped[0], fact])
-        found.candidates.append(("process-killed", "whether that node belongs to this server"))
-        return found
-    found = _crashed(scene, *crash)
-    found.candidates = [
-        (cause, "the log of the rank that had failed") for cause in ("process-killed", "server-shutdown")
-    ]
-    return found
 
 
 @per_scene
@@ -172,7 +180,10 @@ def went_on(scene: Scene) -> bool:
     )
 
 
-FINAL = frozenset({"scheduler-crash", "process-killed", "watchdog-timeout"})
+CAUSES = ("scheduler-crash", "process-killed", "watchdog-timeout", "server-shutdown")
+"""What a death is called."""
+
+FINAL = frozenset(CAUSES) - {"server-shutdown"}
 """Deaths after which the same life answers nothing: what it still receives dies of them as well."""
 
 
@@ -198,22 +209,12 @@ def outlived(scene: Scene, fact: Fact, notice: float = NOTICED) -> bool:
     return end.at is not None and fact.at is not None and fact.at - end.at > notice + slack
 
 
-def _first_crash(facts: list[tuple[int, Fact]]) -> tuple[int, Fact] | None:
-    crashes = [(o, f) for o, f in facts if f.event is Event.PROCESS_CRASHED]
-    genuine = [c for c in crashes if not _echo(c[1])]
-    return (genuine or crashes or [None])[0]  # type: ignore[list-item]
+def too_late(scene: Scene, fact: Fact, notice: float = NOTICED) -> bool:
+    """Whether a line only tells what became of a request that its dead server could not answer any more."""
+    return outlived(scene, fact, notice) and not went_on(scene)
 
 
-def _watchdog(scene: Scene, order: int, fact: Fact) -> Death:
-    limit = fact.detail.get("seconds")
-    text = (
-        f"the watchdog killed the server: a batch did not finish within {limit:g} s" if limit else "the watchdog fired"
-    )
-    dumped = list(scene.life.of(Event.WATCHDOG_DUMPED))
-    return Death("watchdog-timeout", order, text, [fact, *dumped[:1]])
-
-
-def _crashed(scene: Scene, order: int, fact: Fact) -> Death:
+def _raised(scene: Scene, order: int, fact: Fact) -> Death:
     name = str(fact.detail.get("name", "a process"))
     exception = str(fact.detail.get("exception") or "an exception")
     found = Death("scheduler-crash", order, f"the {_PROCESSES.get(name, name)} raised {exception}", [fact])
@@ -255,7 +256,11 @@ def _same_second(one: Fact, other: Fact) -> bool:
     return abs(one.at - other.at) <= (one.at_error or 0.0) + (other.at_error or 0.0)
 
 
-def _exited(scene: Scene, order: int, fact: Fact, term: tuple[int, Fact] | None) -> Death:
+def _exited(ends: _Ends) -> Death | None:
+    """A process exited, and not because of an exception that tells of more than it."""
+    if ends.exited is None or (ends.echoed and ends.by_sigquit):
+        return None
+    scene, term, (order, fact) = ends.scene, ends.term, ends.exited
     code = fact.detail.get("exit_code")
     name = fact.detail.get("name", "a child process")
     if code == -15 and term is not None:
@@ -264,9 +269,7 @@ def _exited(scene: Scene, order: int, fact: Fact, term: tuple[int, Fact] | None)
     if term is not None and term[0] < order and code not in _FAULTS and not killed_:
         found = Death("server-shutdown", term[0], "the server got SIGTERM", [term[1], fact])
         if code in _KILLS:
-            found.candidates.append(
-                ("process-killed", "who sent SIGKILL: the end of the grace time, or something else")
-            )
+            found.candidates.append(("process-killed", _WHO_KILLED))
         return found
     signal = _SIGNALS.get(code if isinstance(code, int) else 0)
     text = f"{name} ended by {signal}" if signal else f"{name} exited with code {code}"
@@ -279,9 +282,41 @@ def _exited(scene: Scene, order: int, fact: Fact, term: tuple[int, Fact] | None)
     return found
 
 
-def _sigquit(scene: Scene, order: int, fact: Fact) -> Death:
+def _echoed(ends: _Ends) -> Death | None:
+    """A rank lost another: what had happened to that is told by other lines, or not at all."""
+    if ends.crash is None:
+        return None
+    scene, term, (order, fact) = ends.scene, ends.term, ends.crash
+    if scene.life.killed:
+        return Death("process-killed", order, killed.summary(scene.life), [*scene.life.killed, fact])
+    if term is not None and term[0] < order:
+        return Death("server-shutdown", term[0], _drained_by(term[1]), [term[1], fact])
+    stopped = [
+        f
+        for other in scene.others
+        for f in other.life.of(Event.SERVER_SIGTERM)
+        if other.life.server != scene.life.server
+        and f.at is not None
+        and fact.at is not None
+        and abs(fact.at - f.at) <= _AROUND
+    ]
+    if stopped:
+        found = Death("server-shutdown", order, "another node of the server got SIGTERM", [stopped[0], fact])
+        found.candidates.append(("process-killed", "whether that node belongs to this server"))
+        return found
+    found = _raised(scene, order, fact)
+    found.candidates = [
+        (cause, "the log of the rank that had failed") for cause in ("process-killed", "server-shutdown")
+    ]
+    return found
+
+
+def _sigquit(ends: _Ends) -> Death | None:
     """A SIGQUIT alone: a child failed. A traceback before it makes it a crash, else it died without a word."""
-    before = [f for f in scene.life.facts[:order] if f.event in (Event.HTTP_EXCEPTION, Event.KV_EXHAUSTED)]
+    if ends.sigquit is None:
+        return None
+    order, fact = ends.sigquit
+    before = [f for f in ends.scene.life.facts[:order] if f.event in (Event.HTTP_EXCEPTION, Event.KV_EXHAUSTED)]
     raised = [f for f in before if f.pattern in ("traceback", "kv.exhausted.prefill", "kv.exhausted.decode")]
     if raised:
         what = raised[0].detail.get("exception") or "an exception"
@@ -289,6 +324,34 @@ def _sigquit(scene: Scene, order: int, fact: Fact) -> Death:
     found = Death("process-killed", order, "a child process failed without a word of its own", [fact])
     found.candidates.append(("scheduler-crash", "the child's own lines: a traceback before the SIGQUIT"))
     return found
+
+
+def _terminated(ends: _Ends) -> Death | None:
+    """The server got SIGTERM, and nothing from outside names another end of its own processes."""
+    scene, term = ends.scene, ends.term
+    if term is None or killed.named(scene.life):
+        return None
+    found = Death("server-shutdown", term[0], _drained_by(term[1]), [term[1], *scene.life.killed])
+    if scene.life.killed:
+        found.candidates.append(("process-killed", _WHO_KILLED))
+    return found
+
+
+def _killed(ends: _Ends) -> Death | None:
+    """What ended is told from outside alone."""
+    scene = ends.scene
+    if not scene.life.killed:
+        return None
+    found = Death("process-killed", scene.life.size, killed.summary(scene.life), scene.life.killed)
+    if not killed.named(scene.life):
+        found.candidates.append(("in-flight", "the pids of the server's processes: another may have been killed"))
+    return found
+
+
+_RULES: tuple[Callable[[_Ends], Death | None], ...] = (
+    _watchdog, _crashed, _native, _exited, _echoed, _sigquit, _terminated, _killed,
+)  # fmt: skip
+"""The first that finds something counts."""
 
 
 @per_scene
@@ -341,41 +404,3 @@ def _drained(scene: Scene) -> tuple[int, frozenset[str]] | None:
     """The place of the last list of what is left, and the rids in it."""
     lists = [f for f in scene.life.of(Event.SERVER_DRAINING) if "rids" in f.detail]
     return (scene.places[id(lists[-1])], frozenset(lists[-1].detail["rids"])) if lists else None
-
-
-@dataclass(frozen=True, slots=True)
-class ServerHappening:
-    """Something that happened to a server."""
-
-    cause: str
-    at: float | None
-    summary: str
-    evidence: list[Fact]
-    life: int = 1
-    """The number of the server's life."""
-
-
-def happenings(incident: Incident) -> Iterator[ServerHappening]:
-    """What happened to the servers of an incident, in the order of each server's lines."""
-    for scene in incident.scenes:
-        yield from _calls(scene)
-        for fact in scene.life.of(Event.SERVER_HEALTH_FAILED)[:1]:
-            seconds = fact.detail.get("seconds")
-            yield ServerHappening(
-                "health-check-failed", fact.at, f"no answer from the engine for {seconds:g} s", [fact]
-            )
-        end = death(scene)
-        if end is not None:
-            yield ServerHappening(end.cause, end.at, end.summary, end.evidence)
-        if scene.life.restarted:
-            text = "another life of this server follows"
-            yield ServerHappening("server-restarted", scene.life.end, text, [], scene.life.number)
-
-
-def _calls(scene: Scene) -> Iterator[ServerHappening]:
-    for call in scene.calls:
-        if call.kind == "pause" and call.fact.detail.get("http_status") == 200:
-            yield ServerHappening("engine-paused", call.at, "/pause_generation was called", [call.fact])
-        elif call.kind == "weights":
-            status = call.fact.detail.get("http_status")
-            yield ServerHappening("weights-updated", call.at, f"a weight update answered {status}", [call.fact])

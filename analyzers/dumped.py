@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from os.path import basename
 
+from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.accounting import apart, held
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
 from sglang_lifecycle.analyzers.hidden import hidden
-from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene, per_scene
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.analyzers.texts import PLAIN_ABORTS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 CRASH = "dump.crash"
@@ -148,6 +150,5 @@ def open_without_death(attempt: Attempt) -> Finding | None:
     entry = unfinished(attempt)
     if entry is None or entry.detail.get("written") is None:
         return None
-    names = ("scheduler-crash", "process-killed", "watchdog-timeout", "server-shutdown")
     text = "In flight when the server wrote a crash dump; these logs end before they say what had failed."
-    return undecided(text, [(n, "the log's last lines") for n in names], [entry])
+    return undecided(text, [(n, "the log's last lines") for n in deaths.CAUSES], [entry])

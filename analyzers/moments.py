@@ -9,20 +9,14 @@ import bisect
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sglang_lifecycle.analyzers import abort_origin, session_trace, timeouts
+from sglang_lifecycle.analyzers import abort_origin, session_trace, timeouts, twins
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Call, Scene
+from sglang_lifecycle.analyzers.limits import KINDS, SLACK, spent
+from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, ENGINE_CALL, Call, Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.replay.config import Config
 from sglang_lifecycle.replay.cuts import Abort, Alive, Stage
 from sglang_lifecycle.replay.ends import canonical
-
-_CALL_BEFORE = 8.0  # seconds from an abort call's line to the end of a running request: its next result may be late
-_CALL_AFTER = 1.0  # an access line may be written up to its own second after the end
-_SLACK = 0.25  # seconds by which a genuine timeout may be measured shorter than its limit
-_DELAY = 1.0  # seconds from a `Receive` line to the scheduler, at most
-
-TIMEOUTS = frozenset({"waiting_timeout", "running_timeout"})
 
 
 @dataclass(eq=False)
@@ -41,21 +35,21 @@ class Moments:
             return []
         slack = attempt.finish.at_error or 0.0 if attempt.finish is not None else 0.0
         scene, found = self.scene, []
-        for call in scene.calls_between("abort", ended - _CALL_BEFORE - slack, ended + _CALL_AFTER + slack):
+        for call in scene.calls_between("abort", ended - CALL_BEFORE - slack, ended + CALL_AFTER + slack):
             if call.order > attempt.order:
                 found.append((Abort("explicit-abort", attempt.rid), call))
                 found += [(Abort("abort-prefix-collision", rid), call) for rid in self._prefixes(attempt.rid)]
                 found.append((Abort("abort-all", None), call))
         for kind, cause in (("pause", "pause-abort"), ("weights", "weight-update-abort")):
-            for call in scene.calls_between(kind, ended - _CALL_AFTER - slack, ended + ENGINE_CALL):
+            for call in scene.calls_between(kind, ended - CALL_AFTER - slack, ended + ENGINE_CALL):
                 if call.order > order:
                     found.append((Abort(cause, None), call))
         for root, fact in abort_origin.left(scene, attempt):
             found.append((Abort("abort-prefix-collision", root.rid), Call("left", scene.places[id(fact)], fact)))
-        if (gone := abort_origin.twin_left(scene, attempt)) is not None:
+        if (gone := twins.left(scene, attempt)) is not None:
             found.append((Abort("duplicate-rid", attempt.rid), Call("left", scene.places[id(gone)], gone)))
         for update in scene.life.of(Event.WEIGHTS_UPDATE):
-            if update.at is not None and -_CALL_AFTER <= ended - update.at <= ENGINE_CALL:
+            if update.at is not None and -CALL_AFTER <= ended - update.at <= ENGINE_CALL:
                 found.append((Abort("weight-update-abort", None), Call("weights", order, update)))
         return list({(abort, id(call.fact)): (abort, call) for abort, call in found}.values())
 
@@ -72,14 +66,14 @@ class Moments:
         if call.at is None or call.kind in ("pause", "weights"):
             return []  # its line is written long after its aborts: who lived through them is not clear
         if call.order not in self._survivors:
-            at, slack = call.at, (call.fact.at_error or 0.0) + _CALL_AFTER
+            at, slack = call.at, (call.fact.at_error or 0.0) + CALL_AFTER
             self._survivors[call.order] = [
                 a
                 for a in self.scene.open_at(call.order)
                 if a.finish is not None
                 and a.went_well
                 and a.received is not None
-                and (a.received_at or at) < at - slack - (a.received.at_error or 0.0) - _DELAY
+                and (a.received_at or at) < at - slack - (a.received.at_error or 0.0) - session_trace.DELAY
                 and (a.ended_at or at) > at + slack + (a.finish.at_error or 0.0)
             ]
         return self._survivors[call.order]
@@ -90,11 +84,11 @@ class Moments:
         found: dict[str, float] = {}
         for attempt in self.scene.attempts:
             message = canonical(attempt.finish.message_id) if attempt.finish is not None else None
-            if message not in TIMEOUTS or self.roots(attempt, message):
+            if message not in KINDS or self.roots(attempt, message):
                 continue
-            spent = timeouts.spent(attempt, message)
-            if spent is not None:
-                found[message] = min(spent, found.get(message, spent))
+            length = spent(attempt, message)
+            if length is not None:
+                found[message] = min(length, found.get(message, length))
         return {**found, **self.scene.limits}
 
     def bounds(self, message: str) -> tuple[float | None, float | None]:
@@ -102,7 +96,7 @@ class Moments:
 
         Where all whom it ended have a root, none shows the limit: any time may have reached it.
         """
-        limits = {kind: limit - _SLACK for kind, limit in self.limits.items()}
+        limits = {kind: limit - SLACK for kind, limit in self.limits.items()}
         limits.setdefault(message, 0.0)
         return limits.get("waiting_timeout"), limits.get("running_timeout")
 
@@ -115,7 +109,7 @@ class Moments:
         finish = attempt.finish
         by_clock = finish is None or finish.e2e_s is None
         slack = _error(attempt.received) + _error(finish) if by_clock else 0.0
-        lived, ran = timeouts.spent(attempt, "waiting_timeout"), timeouts.spent(attempt, "running_timeout")
+        lived, ran = spent(attempt, "waiting_timeout"), spent(attempt, "running_timeout")
         return Alive(
             attempt.rid,
             1e5 if lived is None else max(0.0, lived + slack),

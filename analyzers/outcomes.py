@@ -9,8 +9,9 @@ from sglang_lifecycle.analyzers import abort_origin, deaths, rid_validity, timeo
 from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
-from sglang_lifecycle.analyzers.responses import REFUSALS
-from sglang_lifecycle.analyzers.scene import PLAIN_ABORTS, Scene
+from sglang_lifecycle.analyzers.limits import KINDS
+from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.texts import PLAIN_ABORTS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 
@@ -61,7 +62,7 @@ def finished(scene: Scene, attempt: Attempt) -> Finding:
         return _nan(scene, attempt, finish)
     if finish.finish_type != "abort":
         return _delivered(scene, attempt, finish)
-    if finish.message_id in ("waiting_timeout", "running_timeout"):
+    if finish.message_id in KINDS:
         return _after_refusal(scene, attempt, timeouts.resolve(scene, attempt))
     if finish.message_id in PLAIN_ABORTS:
         return _after_refusal(scene, attempt, abort_origin.resolve(scene, attempt))

@@ -12,6 +12,7 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.identities import identify
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.strokes import OF_ALL
 from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.parsers.ids import searchable
@@ -20,9 +21,7 @@ _ENDS = (
     Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED, Event.KV_ABORTED, Event.PD_FAILED, Event.EPD_FAILED,
 )  # fmt: skip
 
-_OF_ABSENCE = frozenset({
-    "abort-all", "not-established", "pause-abort", "timeout-prefix-collision", "weight-update-abort"
-})  # fmt: skip
+_OF_ABSENCE = OF_ALL | {"not-established", "timeout-prefix-collision"}
 """Causes that rest on what is not there: a request that outlived the stroke or was not counted, a line that decides."""
 
 _OF_STROKES = frozenset({"abort-prefix-collision", "explicit-abort"})

@@ -14,9 +14,10 @@ from functools import cached_property
 from sglang_lifecycle.analyzers import session_trace
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding
-from sglang_lifecycle.analyzers.moments import TIMEOUTS, Moments
-from sglang_lifecycle.analyzers.responses import REFUSALS
+from sglang_lifecycle.analyzers.limits import KINDS
+from sglang_lifecycle.analyzers.moments import Moments
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.analyzers.texts import REFUSALS
 from sglang_lifecycle.analyzers.verdict import Replay
 from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.replay import cuts
@@ -30,7 +31,7 @@ SESSION = frozenset(filter(None, map(canonical, REFUSALS))) - {"session_empty"}
 ABORTS = frozenset({"aborted", PLAIN_ECHO})
 QUEUE = frozenset({"queue_full", "priority_disabled", "priority_evicted"})
 MEMORY = frozenset({"kv_oom_last"})
-COVERED = SESSION | TIMEOUTS | ABORTS | QUEUE | MEMORY
+COVERED = SESSION | set(KINDS) | ABORTS | QUEUE | MEMORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,8 @@ class Replayer:
             return self._refused(attempt, seen)
         if seen.message in ABORTS:
             return self._aborted(attempt, seen)
-        if seen.message in TIMEOUTS:
-            if any(root.finish is not None and root.finish.message_id not in TIMEOUTS for root in self._roots(attempt)):
+        if seen.message in KINDS:
+            if any(root.finish is not None and root.finish.message_id not in KINDS for root in self._roots(attempt)):
                 return Prediction(self.era, seen, silent="whether another's prompt was still read is not shown")
             ends = [self._timed_out(profile, attempt) for profile in self.profiles]
         elif seen.message in QUEUE:

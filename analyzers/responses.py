@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.lives import Life
+from sglang_lifecycle.analyzers.texts import OF_GRAMMARS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _GENERATION = re.compile(
@@ -292,13 +293,6 @@ def _quick(attempt: Attempt, fact: Fact) -> bool:
 
 
 GONE = "Request is disconnected from the client side"
-_OF_GRAMMARS = frozenset({"grammar_failed", "grammar_timeout", "grammar_token_refused"})
-REFUSALS = frozenset({
-    "session_unknown", "session_closing", "session_parent_unknown", "session_parent_invalid",
-    "session_parent_unfinished", "session_busy", "session_mode", "session_empty",
-})  # fmt: skip
-"""Texts with which a session refuses a request (0.3.6 to 0.5.23)."""
-
 _ADAPTER = "LoRA adapter"  # what errors about one say (`_validate_and_resolve_lora` and its like, 0.4.9 on)
 
 
@@ -308,7 +302,7 @@ def _contradicts(attempt: Attempt, fact: Fact) -> bool:
     record = attempt.received
     if record is not None and fact.message_id in REFUSALS and "session" not in record.detail:
         return True
-    if record is not None and fact.message_id in _OF_GRAMMARS and record.detail.get("grammar") is False:
+    if record is not None and fact.message_id in OF_GRAMMARS and record.detail.get("grammar") is False:
         return True
     if record is not None and _ADAPTER in (fact.finish_message or ""):
         adapter = record.detail.get("lora")

@@ -7,16 +7,14 @@ each hides differ by era (0.3.6 to 0.5.23).
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
+from sglang_lifecycle.analyzers import session_marks
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
-from sglang_lifecycle.analyzers.responses import REFUSALS
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.texts import QUEUE_ENDS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
-
-_QUEUE_ENDS = frozenset({
-    "abort_in_waiting_queue", "abort_before_prefill", "waiting_timeout", "queue_full", "priority_evicted",
-})  # fmt: skip
 
 
 def resolve(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
@@ -60,45 +58,94 @@ def _unknown(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     session = _session(attempt, said)
     if session is None:
         return undecided("Its session did not exist.", [(c, "the request log") for c in _GONE], [said])
-    lines = attempt.of(Event.REQUEST_REJECTED)  # the scheduler's own line is what its session lines precede
-    before = scene.places[id(lines[0] if lines else attempt.received or said)]
-    opened = _last(scene, session, before, Event.SESSION_OPENED)
-    reaped = _over(scene, session, before, Event.SESSION_REAPED)
-    closed = _over(scene, session, before, Event.SESSION_CLOSED)
-    places = scene.places
-    newest = max((f for f in (reaped, closed) if f is not None), key=lambda f: places[id(f)], default=None)
-    if opened is not None and newest is not None and places[id(newest)] < places[id(opened)]:
-        newest = None
-    over = _over(scene, session, places[id(reaped)], Event.SESSION_CLOSED) if reaped is not None else None
-    if over is not None and reaped is not None and over.rank == reaped.rank and not _same_close(reaped, over):
-        return _closed(scene, f"Session {session!r} had been closed, and what is closed can't expire.", over, said)
-    begun = _begun(scene, session, places[id(newest)]) if newest is not None else None
-    if begun is not None and begun.event is Event.SESSION_CLOSE_DEFERRED:
-        return _closed(scene, f"Session {session!r} had been closed before this request came.", begun, said)
-    elsewhere = _served_elsewhere(scene, attempt, session) if reaped is not None else None
-    if reaped is not None and newest is not None and elsewhere is not None:
-        text = f"Session {session!r} had expired on the DP rank that got this request; its turns run on another."
-        finding = Finding("session-misrouted", "likely", text, [reaped, *elsewhere, said])
-        finding.candidates.append(("session-reaped", "dp_rank of the session's other turns"))
-        return finding
-    if reaped is not None and newest is not None and (begun is not None or _same_close(reaped, newest)):
-        finding = Finding(
-            "session-reaped",
-            "proven",
-            f"Session {session!r} had expired by inactivity before this request came.",
-            [begun or reaped, said],
-        )
-        finding.chain.append(Cause("session-reaped", f"session {session!r} timed out", [begun or reaped]))
-        if _opened_unseen(scene, reaped, said):
-            finding.confidence = "likely"
-            finding.candidates.append(("session-closed", "the caller's log: which session it opened and closed since"))
-        return finding
-    if newest is not None:
-        text = f"Session {session!r} had been closed before this request came."
-        return _closed(scene, text, newest, said)
-    if opened is not None:
-        return _opened_elsewhere(scene, session, [opened, said])
-    return _never_seen_open(scene, attempt, said, session, before)
+    seen = _Seen.of(scene, attempt, said, session)
+    rules = (_closed_before_expired, _close_begun, _expired_elsewhere, _expired, _was_closed, _opened_elsewhere)
+    return next((found for rule in rules if (found := rule(seen)) is not None), None) or _never_seen_open(seen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the lines before a request say of its session, which was not there."""
+
+    scene: Scene
+    attempt: Attempt
+    said: Fact
+    session: str
+    before: int
+    """The place at which it was refused."""
+    opened: Fact | None
+    reaped: Fact | None
+    newest: Fact | None
+    """The last line that says that it was closed or had expired, if none opens it after that."""
+    begun: Fact | None
+    """How that end began."""
+
+    @classmethod
+    def of(cls, scene: Scene, attempt: Attempt, said: Fact, session: str) -> _Seen:
+        lines = attempt.of(Event.REQUEST_REJECTED)  # the scheduler's own line is what its session lines precede
+        places = scene.places
+        before = places[id(lines[0] if lines else attempt.received or said)]
+        opened = _last(scene, session, before, Event.SESSION_OPENED)
+        reaped = _over(scene, session, before, Event.SESSION_REAPED)
+        closed = _over(scene, session, before, Event.SESSION_CLOSED)
+        newest = max((f for f in (reaped, closed) if f is not None), key=lambda f: places[id(f)], default=None)
+        if opened is not None and newest is not None and places[id(newest)] < places[id(opened)]:
+            newest = None
+        begun = _begun(scene, session, places[id(newest)]) if newest is not None else None
+        return cls(scene, attempt, said, session, before, opened, reaped, newest, begun)
+
+
+def _closed_before_expired(seen: _Seen) -> Finding | None:
+    """A close that is not the one to which the expiry led."""
+    scene, session, reaped = seen.scene, seen.session, seen.reaped
+    over = _over(scene, session, scene.places[id(reaped)], Event.SESSION_CLOSED) if reaped is not None else None
+    if over is None or reaped is None or over.rank != reaped.rank or _same_close(reaped, over):
+        return None
+    return _closed(scene, f"Session {session!r} had been closed, and what is closed can't expire.", over, seen.said)
+
+
+def _close_begun(seen: _Seen) -> Finding | None:
+    """A close that had to wait for a turn."""
+    if seen.begun is None or seen.begun.event is not Event.SESSION_CLOSE_DEFERRED:
+        return None
+    text = f"Session {seen.session!r} had been closed before this request came."
+    return _closed(seen.scene, text, seen.begun, seen.said)
+
+
+def _expired_elsewhere(seen: _Seen) -> Finding | None:
+    """It expired on this rank, and is served on another."""
+    if seen.reaped is None or seen.newest is None:
+        return None
+    elsewhere = _served_elsewhere(seen.scene, seen.attempt, seen.session)
+    if elsewhere is None:
+        return None
+    text = f"Session {seen.session!r} had expired on the DP rank that got this request; its turns run on another."
+    finding = Finding("session-misrouted", "likely", text, [seen.reaped, *elsewhere, seen.said])
+    finding.candidates.append(("session-reaped", "dp_rank of the session's other turns"))
+    return finding
+
+
+def _expired(seen: _Seen) -> Finding | None:
+    """It expired, and what closes it then is no call."""
+    if seen.reaped is None or seen.newest is None:
+        return None
+    if seen.begun is None and not _same_close(seen.reaped, seen.newest):
+        return None
+    session, first = seen.session, seen.begun or seen.reaped
+    text = f"Session {session!r} had expired by inactivity before this request came."
+    finding = Finding("session-reaped", "proven", text, [first, seen.said])
+    finding.chain.append(Cause("session-reaped", f"session {session!r} timed out", [first]))
+    if _opened_unseen(seen.scene, seen.reaped, seen.said):
+        finding.confidence = "likely"
+        finding.candidates.append(("session-closed", "the caller's log: which session it opened and closed since"))
+    return finding
+
+
+def _was_closed(seen: _Seen) -> Finding | None:
+    if seen.newest is None:
+        return None
+    text = f"Session {seen.session!r} had been closed before this request came."
+    return _closed(seen.scene, text, seen.newest, seen.said)
 
 
 def _served_elsewhere(scene: Scene, attempt: Attempt, session: str) -> list[Fact] | None:
@@ -147,8 +194,12 @@ def _closed(scene: Scene, text: str, close: Fact, said: Fact) -> Finding:
     return finding
 
 
-def _opened_elsewhere(scene: Scene, session: str, lines: list[Fact]) -> Finding:
-    ranks = scene.life.args.get("dp_size")
+def _opened_elsewhere(seen: _Seen) -> Finding | None:
+    """It was opened, and no line ends it."""
+    if seen.opened is None:
+        return None
+    session, lines = seen.session, [seen.opened, seen.said]
+    ranks = seen.scene.life.args.get("dp_size")
     if isinstance(ranks, int) and ranks > 1:
         text = f"Session {session!r} was open, but not on the rank that got this request ({ranks} DP ranks)."
         return Finding("session-misrouted", "likely", text, lines)
@@ -159,12 +210,10 @@ def _opened_elsewhere(scene: Scene, session: str, lines: list[Fact]) -> Finding:
     return undecided(f"Session {session!r} was opened and no line closes it.", candidates, lines)
 
 
-def _never_seen_open(scene: Scene, attempt: Attempt, said: Fact, session: str, before: int) -> Finding:
+def _never_seen_open(seen: _Seen) -> Finding:
     """No line opens it. From 0.5.11 on an open writes one; before, only its use shows that it was there."""
-    used = [
-        a for a in scene.sessions.get(session, ())
-        if a is not attempt and a.order < before and _served(a)
-    ]  # fmt: skip
+    scene, attempt, said, session = seen.scene, seen.attempt, seen.said, seen.session
+    used = [a for a in scene.sessions.get(session, ()) if a is not attempt and a.order < seen.before and _served(a)]
     if used:
         lines = [f for f in (used[-1].finish, said) if f is not None]
         start, end = used[-1].received_at, attempt.received_at
@@ -330,9 +379,9 @@ def _unfinished(scene: Scene, attempt: Attempt, warning: Fact | None, said: Fact
     )
     if parent is not None and parent.finish is not None and (parent.finish_order or 0) < attempt.order:
         ended = parent.finish.message_id or parent.finish.finish_type
-        if parent.finish.message_id in _QUEUE_ENDS:
+        if parent.finish.message_id in QUEUE_ENDS:
             text = f"{name!r} had been dropped from the queue ({ended}); the session never counts it as finished"
-            finding.chain.append(Cause(_OF_END.get(str(ended), "explicit-abort"), text, [parent.finish], rid=name))
+            finding.chain.append(Cause(QUEUE_ENDS[parent.finish.message_id], text, [parent.finish], rid=name))
         else:
             finding.doubt(f"{name!r} has a Finish before this request came")
     elif parent is not None and parent.received is not None:
@@ -343,82 +392,6 @@ def _unfinished(scene: Scene, attempt: Attempt, warning: Fact | None, said: Fact
         finding.confidence = "likely"
         finding.candidates.append(("session-parent-unknown", f"the records of {name!r}"))
     return finding
-
-
-_OF_END = {
-    "waiting_timeout": "waiting-timeout",
-    "queue_full": "queue-full",
-    "priority_evicted": "priority-evicted",
-    "abort_in_waiting_queue": "explicit-abort",
-    "abort_before_prefill": "explicit-abort",
-}
-
-
-def _busy(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
-    """`already has an active request`: really, or because a turn dropped from the queue left its mark.
-
-    The mark is `Session._inflight` (0.5.11 on, `session/session_controller.py`); up to 0.5.21 a drop does not clear it.
-    """
-    turns = [
-        a
-        for a in scene.sessions.get(_session(attempt, said) or "", ())
-        if a is not attempt
-        and a.order < attempt.order
-        and not (a.finish is not None and a.finish.message_id in REFUSALS)
-        and not a.of(Event.REQUEST_REJECTED)
-    ]
-    if not turns:
-        text = "Its streaming session already had an active request, which these logs don't show."
-        candidates = [("session-busy", "the earlier turn's records"), ("session-stuck", "the earlier turn's records")]
-        return undecided(text, candidates, [said])
-    last = turns[-1]
-    refusal = attempt.of(Event.REQUEST_REJECTED)  # it may have been held back in the API server before
-    decided = scene.places[id(refusal[0])] if refusal else attempt.order
-    over = last.finish is not None and (last.finish_order or 0) < decided
-    dropped = (
-        last.finish is not None and last.finish.message_id in _QUEUE_ENDS and _at_once(last.finish, (*refusal, said)[0])
-    )
-    left = [f for f in last.of(Event.CLIENT_DISCONNECTED) if last.finish is None and scene.places[id(f)] < decided]
-    if left and scene.release.may_be("0.5.11", "0.5.21"):
-        text = f"No turn was active: the client of {last.rid!r} had left, and the mark of its turn may never have gone."
-        finding = Finding("session-stuck", "likely", text, [left[0], said], effects=["session-stuck"])
-        finding.candidates.append(("session-busy", "whether that turn had run: one that is dropped leaves its mark"))
-        finding.chain.append(Cause("client-disconnect", f"the client of {last.rid!r} left", left[:1], rid=last.rid))
-        return finding
-    if not over and not dropped:
-        lines = [f for f in (last.received, said) if f is not None]
-        text = f"Turn {last.rid!r} of its streaming session was still in flight."
-        finding = Finding("session-busy", "proven" if last.finish is not None else "likely", text, lines)
-        finding.chain.append(Cause("session-busy", f"{last.rid!r} was active", lines[:1], rid=last.rid))
-        if not refusal and last.finish is not None and (last.finish_order or 0) < (attempt.finish_order or 0):
-            finding.confidence = "likely"
-            finding.candidates.append(("session-stuck", "the scheduler's own line of the refusal"))
-        if last.finish is None and scene.release.may_be("0.5.11", "0.5.21"):
-            finding.candidates.append(
-                ("session-stuck", "how that turn ended: one that is dropped from the queue leaves it so")
-            )
-        return finding
-    assert last.finish is not None
-    if last.finish.message_id in _QUEUE_ENDS and scene.release.may_be("0.5.11", "0.5.21"):
-        ended = last.finish.message_id or ""
-        text = f"No turn was active: {last.rid!r} had been dropped from the queue and its mark was never cleared."
-        finding = Finding("session-stuck", "likely", text, [last.finish, said], effects=["session-stuck"])
-        finding.candidates.append(("session-busy", "the records of every turn of the session"))
-        finding.chain.append(
-            Cause(_OF_END[ended], f"{last.rid!r} ended in the queue and left the mark", [last.finish], rid=last.rid)
-        )
-        return finding
-    finding = Finding(
-        "session-busy", "likely", "Its streaming session already had an active request.", [last.finish, said]
-    )
-    finding.doubt(f"the last turn seen, {last.rid!r}, had ended before")
-    finding.candidates.append(("session-stuck", "the records of every turn of the session"))
-    return finding
-
-
-def _at_once(one: Fact, other: Fact) -> bool:
-    """Whether two processes may have written two lines of one moment in either order."""
-    return one.at is not None and other.at is not None and abs(one.at - other.at) <= _ONE_CLOSE
 
 
 def _mode(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
@@ -436,7 +409,7 @@ _RULES = {
     "session_parent_unknown": _parent_invalid,
     "session_parent_invalid": _parent_invalid,
     "session_parent_unfinished": lambda scene, attempt, said: _unfinished(scene, attempt, None, said),
-    "session_busy": _busy,
+    "session_busy": session_marks.resolve,
     "session_mode": _mode,
     "session_empty": _empty,
 }

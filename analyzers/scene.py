@@ -18,16 +18,19 @@ from sglang_lifecycle.analyzers import responses
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.fingerprint import Release
 from sglang_lifecycle.analyzers.lives import Life
+from sglang_lifecycle.analyzers.texts import ended_plainly
 from sglang_lifecycle.parsers.evidence import Event, Fact
-
-PLAIN_ABORTS = frozenset({"aborted", "unknown_error", "abort_in_waiting_queue", "abort_before_prefill"})
-"""Texts of an abort without a reason of its own."""
 
 ENGINE_CALL = 45.0
 """Seconds by which a pause or a weight update answers after the aborts that it caused."""
 
+CALL_BEFORE = 8.0
+"""Seconds from an abort call's line to the end that it brings: of a running request, its next result may be late."""
+
+CALL_AFTER = 1.0
+"""Seconds by which an access line may be written before what it brought: up to its own second."""
+
 _Answer = TypeVar("_Answer")
-_AFTER = 1.0  # an access line may be written up to its own second before what it brought
 _BLOCK = 512  # facts between two snapshots of who was in flight
 
 
@@ -183,10 +186,10 @@ class Scene:
         found = [
             cause
             for kind, cause in (("pause", "pause-abort"), ("weights", "weight-update-abort"))
-            if self.calls_between(kind, at - _AFTER, at + ENGINE_CALL)
+            if self.calls_between(kind, at - CALL_AFTER, at + ENGINE_CALL)
         ]
         begun = (f.at for f in self.life.of(Event.WEIGHTS_UPDATE) if f.at is not None)
-        if "weight-update-abort" not in found and any(0 <= at + _AFTER - each <= ENGINE_CALL for each in begun):
+        if "weight-update-abort" not in found and any(0 <= at + CALL_AFTER - each <= ENGINE_CALL for each in begun):
             found.append("weight-update-abort")
         return found
 
@@ -297,13 +300,6 @@ def _goes_on(scene: Scene, following: Scene) -> bool:
         a.received is None and a.finish is not None and any(b.finish is None for b in scene.by_rid.get(a.rid, ()))
         for a in following.attempts
     )
-
-
-def ended_plainly(finish: Fact) -> bool:
-    """Whether a finish reason gives no reason: an abort's known text, or one that an abort call brought (0.5.5 on)."""
-    if finish.message_id is not None:
-        return finish.message_id in PLAIN_ABORTS
-    return finish.finish_type == "abort" and finish.status_code is None
 
 
 _Item = TypeVar("_Item")

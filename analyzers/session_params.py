@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
-from sglang_lifecycle.analyzers.responses import REFUSALS
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.analyzers.texts import REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 

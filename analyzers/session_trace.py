@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.responses import REFUSALS
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.analyzers.texts import REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.replay.ends import canonical
 from sglang_lifecycle.replay.hypotheses import Step

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding
-from sglang_lifecycle.analyzers.responses import REFUSALS
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.texts import REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 KEPT = 0.9

@@ -6,7 +6,9 @@ first, then the death of the server, then what the batch lines say of who was st
 
 from __future__ import annotations
 
-from sglang_lifecycle.analyzers import deaths, dumped, mentions, missing, unlogged
+from collections.abc import Iterator
+
+from sglang_lifecycle.analyzers import deaths, disconnects, dumped, mentions, missing, unlogged
 from sglang_lifecycle.analyzers.accounting import MARGIN, gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding, undecided
@@ -75,50 +77,70 @@ _SOON = 40  # facts
 
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:
     """The server died while it was in flight."""
-    death = deaths.death(scene)
-    end = death or deaths.replaced(scene)
-    entry = dumped.unfinished(attempt)
-    after = end is not None and end.order < attempt.order
-    over = end is not None and (end.cause in deaths.FINAL or scene.life.restarted or bool(scene.life.killed))
-    if end is None or (after and (not over or attempt.received is None or deaths.went_on(scene))):
+    end = deaths.death(scene) or deaths.replaced(scene)
+    if end is None or (end.order < attempt.order and not _dies_of(scene, attempt, end)):
         return dumped.open_without_death(attempt)
-    if entry is None and death is not None and _never_scheduled(scene, attempt, death):
-        text = "Received by an idle server and never scheduled, long before the server died; no line says why."
-        causes = ("client-disconnect", "input-too-long", end.cause)
-        return undecided(
-            text, [(c, "the client's log, and --log-level debug") for c in causes], mentions.begin(attempt)
-        )
-    later = _next_turn(scene, attempt, end.order)
-    if attempt.stream and later is not None:
-        text = f"A stream in flight when {end.summary}; its session's next turn had come, so its client may have left."
-        names = ("client-disconnect", end.cause)
-        return undecided(
-            text, [(n, "the client's log") for n in names], [*mentions.begin(attempt), *mentions.begin(later)]
-        )
+    return _idle(scene, attempt, end) or _turned(scene, attempt, end) or _cut(scene, attempt, end)
+
+
+def _dies_of(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
+    """Whether what came after the end of a life was never answered because of it."""
+    over = end.cause in deaths.FINAL or scene.life.restarted or bool(scene.life.killed)
+    return over and attempt.received is not None and not deaths.went_on(scene)
+
+
+def _idle(scene: Scene, attempt: Attempt, end: deaths.Death) -> Finding | None:
+    """An idle server received it long before it died, and formed no batch."""
+    known = dumped.unfinished(attempt) is not None or deaths.death(scene) is None
+    if known or not _never_scheduled(scene, attempt, end):
+        return None
+    text = "Received by an idle server and never scheduled, long before the server died; no line says why."
+    causes = ("client-disconnect", "input-too-long", end.cause)
+    return undecided(text, [(c, "the client's log, and --log-level debug") for c in causes], attempt.begun)
+
+
+def _turned(scene: Scene, attempt: Attempt, end: deaths.Death) -> Finding | None:
+    """A stream whose session had gone on to the next turn."""
+    later = _next_turn(scene, attempt, end.order) if attempt.stream else None
+    if later is None:
+        return None
+    text = f"A stream in flight when {end.summary}; its session's next turn had come, so its client may have left."
+    names = ("client-disconnect", end.cause)
+    return undecided(text, [(n, "the client's log") for n in names], [*attempt.begun, *later.begun])
+
+
+def _cut(scene: Scene, attempt: Attempt, end: deaths.Death) -> Finding | None:
+    """The end of the server was its end; None where a server that drains may have answered it."""
+    entry = dumped.unfinished(attempt)
     cut = end.cause != "server-shutdown" or _cut_by_shutdown(scene, attempt, end)
     if not cut and entry is None:
         return None
     listed = cut and entry is not None and dumped.certain(scene, entry)  # while it drains, one may still end
-    finding = Finding(
+    sure = (listed or deaths.counted(scene)) and not end.candidates
+    return Finding(
         end.cause,
-        "proven" if (listed or deaths.counted(scene)) and not end.candidates else "likely",
+        "proven" if sure else "likely",
         f"It was in flight when {end.summary}.",
-        [*mentions.begin(attempt), *end.evidence[:1], *([entry] if entry is not None else [])],
+        [*attempt.begun, *end.evidence[:1], *([entry] if entry is not None else [])],
         chain=[link for link in end.chain if link.rid != attempt.rid],
+        candidates=list(_else(scene, attempt, end, sure)),
         client_saw="a connection reset, or a 5xx from a proxy",
-    )  # fmt: skip
-    if finding.confidence == "likely":
-        finding.candidates.append(("client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"))
+    )
+
+
+def _else(scene: Scene, attempt: Attempt, end: deaths.Death, sure: bool) -> Iterator[tuple[str, str]]:
+    """What else may have ended who was in flight at the end of a server, each with what would decide."""
+    if not sure:
+        yield "client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"
         if (decides := hidden(scene, attempt)) is not None:
-            finding.candidates.append(("finished", decides))
-    if finding.confidence == "likely" and _fewer(scene):
-        finding.admit("finished", "its Finish: the crash dump counts fewer than these logs leave open")
+            yield "finished", decides
+        elif _fewer(scene):
+            yield "finished", "its Finish: the crash dump counts fewer than these logs leave open"
     if end.cause == "scheduler-crash" and not scene.life.of(Event.PROCESS_SIGQUIT, Event.PROCESS_EXITED):
-        finding.candidates.append(("finished", "the lines that follow: what it had made by then may still be written"))
+        yield "finished", "the lines that follow: what it had made by then may still be written"
     if end.cause == "server-shutdown" and not any(f.event is Event.PROCESS_EXITED for f in end.evidence):
-        finding.candidates.append(("finished", "the lines that follow: while a server drains, requests go on"))
-    finding.candidates += end.candidates
-    return finding
+        yield "finished", "the lines that follow: while a server drains, requests go on"
+    yield from end.candidates
 
 
 @per_scene
@@ -178,7 +200,7 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
     forgotten = deaths.remembered(scene, attempt) is False
     if gone is None and not forgotten:
         return _in_flight(scene, attempt)
-    lines = [*mentions.begin(attempt), *([gone] if gone is not None else [])]
+    lines = [*attempt.begun, *([gone] if gone is not None else [])]
     proof = _proof(gone)
     if gone is not None and gone.event is not Event.SERVER_DUMPED and _begins_later(scene, attempt, gone):
         text = f"It left the engine, if it was there ({proof}); the log of the server begins after it came."
@@ -191,9 +213,11 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
             "which SGLang logs no line about.",
             lines,
         )
-        finding.stage = mentions.stage(scene, attempt) or "unknown"
+        finding.stage = disconnects.stage(scene, attempt) or "unknown"
         finding.candidates.append(("finished", FILTER))
-        finding.candidates += mentions.unanswered(scene, attempt, scene.places[id(gone)] if gone else scene.life.size)
+        finding.candidates += disconnects.unanswered(
+            scene, attempt, scene.places[id(gone)] if gone else scene.life.size
+        )
         _admit_refusals(scene, finding)
         for name in unlogged.causes(scene, attempt, gone):
             finding.admit(name, "its Finish, if the logs lack it: others ended so just then")
@@ -291,7 +315,7 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
         "in-flight",
         "likely",
         "Nothing shows that it ended before the log does.",
-        mentions.begin(attempt),
+        attempt.begun,
     )
     if any(scene.places[id(fact)] > attempt.order for fact in scene.life.of(Event.SERVER_SIGTERM)):
         finding.candidates.append(("server-shutdown", "the lines that follow: did it end while the server drained?"))

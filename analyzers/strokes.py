@@ -16,6 +16,9 @@ from sglang_lifecycle.analyzers.scene import Call, Scene, per_scene
 TOGETHER = 1.5
 """Seconds within which ends belong to one stroke."""
 
+OF_ALL = frozenset({"abort-all", "pause-abort", "weight-update-abort"})
+"""What ends everything in the engine."""
+
 _REACHES = 0.2  # seconds from a `Receive` to the scheduler
 
 

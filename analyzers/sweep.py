@@ -14,14 +14,16 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 
-from sglang_lifecycle.analyzers import deaths
+from sglang_lifecycle.analyzers import deaths, happenings
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import Tally, event, inputs, inside, order, row, within
 from sglang_lifecycle.analyzers.explain import simply_finished
+from sglang_lifecycle.analyzers.happenings import ServerHappening
 from sglang_lifecycle.analyzers.incident import CALLS, Incident
+from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.analyzers.lives import last, times
-from sglang_lifecycle.analyzers.moments import TIMEOUTS
+from sglang_lifecycle.analyzers.strokes import OF_ALL
 from sglang_lifecycle.analyzers.verdict import Model
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 from sglang_lifecycle.parsers.forms import AGAIN
@@ -40,8 +42,6 @@ _GOES = frozenset({
     Event.HTTP_ACCESS, Event.BATCH_PREFILL, Event.BATCH_DECODE,
 })  # fmt: skip
 """What is about one request, or about load; facts of any other kind stay."""
-
-_DEATHS = frozenset({"process-killed", "scheduler-crash", "server-shutdown", "watchdog-timeout"})
 
 
 class Sweep:
@@ -164,7 +164,7 @@ class Sweep:
         elif view.quiet(rid) and not self._contested(view, rid):
             found = row(view.incident, rid)
             possible = {found.cause, *(each.cause for each in found.candidates)}
-            if "in-flight" not in possible and found.cause not in _DEATHS:
+            if "in-flight" not in possible and found.cause not in deaths.CAUSES:
                 self._gone.setdefault(rid, (found, self._round))
             if rid in self._gone and self._round - self._gone[rid][1] >= _ROUNDS:
                 self._settled.add(rid)
@@ -179,7 +179,7 @@ class Sweep:
     def _last(self, found: RequestRow) -> RequestRow:
         """What is said of a request without an end, now that nothing more comes."""
         before = self._gone.pop(found.rid, None)
-        if before is not None and found.cause in ("in-flight", "not-established", *_DEATHS):
+        if before is not None and found.cause in ("in-flight", "not-established", *deaths.CAUSES):
             return before[0]
         return found
 
@@ -194,13 +194,13 @@ class Sweep:
 
     def _note(self, incident: Incident, view: _View) -> None:
         """Note what happened to the server."""
-        for happening in deaths.happenings(incident):
+        for happening in happenings.of(incident):
             first = happening.evidence[0] if happening.evidence else None
             if view.settled is None or self._before(happening, view):
                 key = happening.cause, first.source if first else "", first.line if first else happening.life
                 self._happened.setdefault(key, event(happening))
 
-    def _before(self, happening: deaths.ServerHappening, view: _View) -> bool:
+    def _before(self, happening: ServerHappening, view: _View) -> bool:
         """Whether something happened before what is settled, or is as old as that where no line shows it."""
         settled = view.settled or 0
         if happening.evidence:
@@ -218,7 +218,7 @@ class Sweep:
 
     def _staying(self, facts: Sequence[Fact], held: Container[int]) -> Iterator[Fact]:
         """Those that concern a server, a session, a request that is not settled, or the limits of timeouts."""
-        told = [f.rid for f in facts if f.event is Event.REQUEST_FINISHED and f.message_id in TIMEOUTS][-_LIMITS:]
+        told = [f.rid for f in facts if f.event is Event.REQUEST_FINISHED and f.message_id in KINDS][-_LIMITS:]
         limits = frozenset(told)
         for fact in facts:
             rids = fact.detail.get("batch") or [fact.rid]
@@ -276,8 +276,6 @@ _ROUNDS = 3  # judgements after which a request that has left the engine is not 
 _LIMITS = 500  # timeouts, the newest, whose times tell the limit
 _USES = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED})
 _APART = frozenset({Event.REQUEST_RECEIVED, Event.SERVER_ARGS, Event.SERVER_READY})
-_OF_ABSENCE = frozenset({"abort-all", "pause-abort", "weight-update-abort"})
-"""Causes that nothing may have outlived."""
 
 
 class _View:
@@ -314,7 +312,7 @@ class _View:
         possible = {found.cause, *(each.cause for each in found.candidates)}
         if found.cause in ("waiting-timeout", "running-timeout") and "timeout-prefix-collision" in possible:
             return True
-        if not possible & _OF_ABSENCE:
+        if not possible & OF_ALL:
             return False
         end = max(self._end(attempt) for _, attempt in self.incident.peers(rid))
         return bool(self._open) and self._open[0] < end

@@ -5,9 +5,11 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 
-from sglang_lifecycle.analyzers import session_params, timeouts
+from sglang_lifecycle.analyzers import session_params
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.scene import Scene, ended_plainly
+from sglang_lifecycle.analyzers.limits import KINDS
+from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.texts import ended_plainly
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _SLACK = 1.0  # seconds by which lines of several processes may stand in the wrong order
@@ -39,8 +41,8 @@ def _causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> Iterator[str]:
         finish = other.finish
         assert finish is not None
         prefix = attempt.rid != other.rid and attempt.rid.startswith(other.rid)
-        if finish.message_id in timeouts.CAUSE:
-            yield timeouts.CAUSE[finish.message_id]
+        if finish.message_id in KINDS:
+            yield KINDS[finish.message_id].cause
             if prefix and scene.release.may_be("0.5.20"):
                 yield "timeout-prefix-collision"
         elif ended_plainly(finish):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sglang_lifecycle.analyzers import deaths
+from sglang_lifecycle.analyzers import happenings
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.deaths import ServerHappening
 from sglang_lifecycle.analyzers.explain import explain
+from sglang_lifecycle.analyzers.happenings import ServerHappening
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
@@ -60,7 +60,7 @@ class Watch:
         fold(evidence)
         incident = self._incident(evidence)
         newest = incident.last_time
-        for one in deaths.happenings(incident):
+        for one in happenings.of(incident):
             key = (one.cause, one.summary)
             if key not in self._happened:
                 self._happened[key] = None

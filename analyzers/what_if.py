@@ -8,15 +8,17 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from sglang_lifecycle.analyzers import session_trace
+from sglang_lifecycle.analyzers import deaths, session_trace, zombies
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import judge
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.limits import STROKE
 from sglang_lifecycle.analyzers.replay_models import Changed, WhatIf
 from sglang_lifecycle.analyzers.replaying import COVERED, Replayer, replayer
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.service import Service, Services, slots
+from sglang_lifecycle.analyzers.strokes import OF_ALL
 from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.replay.config import Config
 from sglang_lifecycle.replay.ends import canonical
@@ -24,7 +26,6 @@ from sglang_lifecycle.replay.profiles import Profile, profile_for
 from sglang_lifecycle.replay.requests import SessionParams
 from sglang_lifecycle.replay.what_if import FINISHED, Act, Deed, Ended, Job, simulate
 
-_STROKE = 1.6  # seconds within which the victims of one abort of all end
 _BEFORE = 0.02  # seconds by which an abort comes before the end that it brings
 _ZOMBIES = ("0.5.18", "0.5.19")
 """Releases in which a stream's abort is lost when its client leaves (`TokenizerManager`, not the scheduler)."""
@@ -33,8 +34,6 @@ _REFUSED = frozenset({
     "session-unknown", "session-closed", "session-reaped", "session-parent-unknown", "session-parent-unfinished",
     "session-busy", "session-stuck", "session-mode-unsupported",
 })  # fmt: skip
-_ALL = frozenset({"abort-all", "pause-abort", "weight-update-abort"})
-_DEATHS = frozenset({"process-killed", "scheduler-crash", "server-shutdown", "watchdog-timeout"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ def _plan(scene: Scene, model: Replayer, no_zombies: bool = False) -> _Plan:
                 plan.jobs.append(_job(attempt, Service(0.0, True), services.arrival(attempt), in_session, before))
             continue
         if gone is not None:
-            last = _zombie(attempt)
+            last = zombies.until(attempt)
             if last is not None:
                 service = Service(max(0.0, last - services.arrival(attempt)), False)
             if last is None or no_zombies:
@@ -167,7 +166,7 @@ def _simulated(attempt: Attempt, finding: Finding) -> bool:
     """Whether the model decides the fate of a request: it reached the queue, and no check of its content ended it."""
     if finding.status != "interrupted":
         return finding.status == "finished" and attempt.finish is not None
-    if finding.cause in _DEATHS or finding.cause == "client-disconnect":
+    if finding.cause in deaths.CAUSES or finding.cause == "client-disconnect":
         return True
     return (
         attempt.finish is not None and canonical(attempt.finish.message_id) in COVERED and attempt.ended_at is not None
@@ -204,13 +203,13 @@ def _job(attempt: Attempt, service: Service, at: float, in_session: bool, before
 
 def _deeds(end: float | None, rid: str, finding: Finding, strokes: dict[str, float]) -> Iterator[Deed]:
     """What was done to end an attempt, by its verdict."""
-    if finding.cause in _DEATHS:
+    if finding.cause in deaths.CAUSES:
         times = [fact.at for fact in finding.evidence if fact.at is not None]
         end = times[-1] if times else None
     if end is None:
         return
-    if finding.cause in _ALL or finding.cause in _DEATHS:
-        if abs(end - strokes.get(finding.cause, float("-inf"))) > _STROKE:
+    if finding.cause in OF_ALL or finding.cause in deaths.CAUSES:
+        if abs(end - strokes.get(finding.cause, float("-inf"))) > STROKE:
             strokes[finding.cause] = end
             yield Deed(end - _BEFORE, Act.ABORT_ALL, "", finding.cause)
     elif finding.cause == "explicit-abort":
@@ -224,12 +223,6 @@ def _gone(attempt: Attempt, finding: Finding) -> float | None:
     if not times:
         times = [f.at for f in finding.evidence if f is not attempt.received and f.at is not None]
     return min(times, default=None)
-
-
-def _zombie(attempt: Attempt) -> float | None:
-    """Until when a request ran on for nobody; None where it did not."""
-    lines = [fact.at for fact in attempt.of(Event.OUTPUT_UNDELIVERABLE) if fact.at is not None]
-    return max(lines) if len(lines) > 1 else None
 
 
 def _session(scene: Scene, model: Replayer, services: Services, session: str) -> Iterator[Deed]:

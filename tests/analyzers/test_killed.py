@@ -10,7 +10,7 @@ import pytest
 from cases import Case, answered, decode, hold, prefill, said, started, stream
 from lines import used
 
-from sglang_lifecycle.analyzers import deaths
+from sglang_lifecycle.analyzers import deaths, happenings
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.parsers.log import read
 
@@ -27,7 +27,7 @@ def _causes(folder: Path, log: str = LOG, second: int = 9, pid: int = 836, name:
     (folder / "server.log").write_text(log)
     (folder / "dmesg.txt").write_text(OOM.format(second=second, pid=pid, name=name))
     incident = Incident(read([str(folder)]))
-    return [one.cause for one in deaths.happenings(incident)]
+    return [one.cause for one in happenings.of(incident)]
 
 
 def test_a_log_that_stops_was_killed(tmp_path: Path) -> None:

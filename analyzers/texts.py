@@ -1,0 +1,36 @@
+"""The ids of SGLang's texts, by what they mean; which release has which text is told in `parsers/patterns.toml`."""
+
+from __future__ import annotations
+
+from sglang_lifecycle.parsers.evidence import Fact
+
+QUEUE_ENDS = {
+    "waiting_timeout": "waiting-timeout",
+    "queue_full": "queue-full",
+    "priority_evicted": "priority-evicted",
+    "abort_in_waiting_queue": "explicit-abort",
+    "abort_before_prefill": "explicit-abort",
+}
+"""What ends a request in the waiting queue, each with its cause."""
+
+RUNNING_ABORTS = frozenset({"aborted", "unknown_error"})
+"""An abort without a reason of its own, told at a result of a request that ran."""
+
+PLAIN_ABORTS = RUNNING_ABORTS | {"abort_in_waiting_queue", "abort_before_prefill"}
+"""An abort without a reason of its own."""
+
+REFUSALS = frozenset({
+    "session_unknown", "session_closing", "session_parent_unknown", "session_parent_invalid",
+    "session_parent_unfinished", "session_busy", "session_mode", "session_empty",
+})  # fmt: skip
+"""What a session refuses a request with (0.3.6 to 0.5.23)."""
+
+OF_GRAMMARS = frozenset({"grammar_failed", "grammar_timeout", "grammar_token_refused"})
+"""What only a request with a grammar gets."""
+
+
+def ended_plainly(finish: Fact) -> bool:
+    """Whether a finish reason gives no reason: an abort's known text, or one that an abort call brought (0.5.5 on)."""
+    if finish.message_id is not None:
+        return finish.message_id in PLAIN_ABORTS
+    return finish.finish_type == "abort" and finish.status_code is None
