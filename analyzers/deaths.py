@@ -62,13 +62,22 @@ class _Ends:
     exited: _Placed | None
     sigquit: _Placed | None
     term: _Placed | None
+    shell: _Placed | None = None
+    """The last word of the shell that started it, if nothing of it follows."""
 
     @classmethod
     def of(cls, scene: Scene) -> _Ends:
         """Soft watchdogs kill nobody; exceptions that tell more than that another rank has gone go first."""
         first: dict[Event, _Placed] = {}
+        shell: _Placed | None = None
         for order, fact in scene.life.placed():
-            if fact.event not in DEATHS or fact.tainted or fact.detail.get("soft"):
+            if fact.pattern == "process.shell" and not fact.tainted:
+                shell = order, fact
+                continue
+            if fact.event not in DEATHS:
+                shell = None
+                continue
+            if fact.tainted or fact.detail.get("soft"):
                 continue
             known = first.setdefault(fact.event, (order, fact))
             if fact.event is Event.PROCESS_CRASHED and _echo(known[1]) and not _echo(fact):
@@ -81,6 +90,7 @@ class _Ends:
             exited=first.get(Event.PROCESS_EXITED),
             sigquit=first.get(Event.PROCESS_SIGQUIT),
             term=first.get(Event.SERVER_SIGTERM),
+            shell=shell,
         )
 
     @property
@@ -135,11 +145,18 @@ def _native(ends: _Ends) -> Death | None:
     return Death("process-killed", order, how.format(fact.detail.get("error", "")[:120]), [fact])
 
 
-_FATAL = {
-    "process.warmup_failed": "its warm-up failed, and the server killed itself",
-    "process.shell": "the shell that had started it says: {}",
-}
+_FATAL = {"process.warmup_failed": "its warm-up failed, and the server killed itself"}
 """How a process died that could say nothing, by the pattern of the line that tells; others died in native code."""
+
+
+def _told_by_shell(ends: _Ends) -> Death | None:
+    """The shell names the signal that it died of. A server kills itself after all that it says itself of its end."""
+    if ends.shell is None:
+        return None
+    order, fact = ends.shell
+    found = Death("process-killed", order, f"the shell that had started it says: {fact.detail['error']}", [fact])
+    found.candidates.append(("in-flight", "the port of the server that the shell names: it may be another"))
+    return found
 
 
 def _drained_by(term: Fact) -> str:
@@ -349,7 +366,7 @@ def _killed(ends: _Ends) -> Death | None:
 
 
 _RULES: tuple[Callable[[_Ends], Death | None], ...] = (
-    _watchdog, _crashed, _native, _exited, _echoed, _sigquit, _terminated, _killed,
+    _watchdog, _crashed, _native, _exited, _echoed, _sigquit, _terminated, _told_by_shell, _killed,
 )  # fmt: skip
 """The first that finds something counts."""
 

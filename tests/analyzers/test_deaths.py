@@ -135,6 +135,31 @@ def test_the_last_words_of_a_server_are_heard(name: str, tmp_path: Path) -> None
     hold(Case(story, "a", says=cause, never=["finished"], version=None), tmp_path)
 
 
+SHELL = [(14, "./run.sh: line 22: 777 Killed      python -m sglang.launch_server")]
+STATS = "Req Time Stats(rid=a, input len=2, output len=3, type=unified): queue_duration=1.00ms, forward_duration=4.00ms"
+NOT_THE_LAST: dict[str, tuple[Story, str, list[str]]] = {
+    "the shell's about another server": (SHELL + decode([16, 20], 1), "in-flight", ["process-killed"]),
+    "the shell's after an exception": (
+        said(13, "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: x") + SHELL,
+        "scheduler-crash",
+        ["process-killed"],
+    ),
+    "time stats, which come before an exception": (
+        said(13, f"{STATS}, start_time=1.0")
+        + said(13, "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: x"),
+        "scheduler-crash",
+        ["client-disconnect"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_THE_LAST)
+def test_what_looks_like_the_last_word_is_none(name: str, tmp_path: Path) -> None:
+    words, cause, never = NOT_THE_LAST[name]
+    story = started(0, 10) + stream("a", 10)[:1] + prefill(10, 0) + decode([12], 1) + words
+    hold(Case(story, "a", says=cause, never=never, version=None), tmp_path)
+
+
 # A rank that is killed, and the gloo error of the rank that lives on.
 ECHO = (
     "Scheduler hit an exception: Traceback (most recent call last):\n"

@@ -221,3 +221,11 @@ def test_an_abort_after_the_other_side_had_failed_only_follows_from_it(second: i
     for verdict in verdicts(logs, tmp_path):
         assert verdict.cause == cause
         assert {"explicit-abort", "pd-transfer-failed"} <= {verdict.cause, *(c.cause for c in verdict.candidates)}
+
+
+def test_a_room_that_two_have_is_nobodys_alone(tmp_path: Path) -> None:
+    """A client chooses rooms, and may use one again."""
+    line = "Unexpected transfer worker error for room 77\nTraceback (most recent call last):\nRuntimeError: no buffer"
+    both = came() + changed(came(11), "'r-1'", "'r-2'")
+    verdict = verdicts({"prefill": server("prefill") + both + said(12, line)}, tmp_path)[0]
+    assert verdict.cause != "pd-transfer-failed"

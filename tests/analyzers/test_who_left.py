@@ -236,3 +236,9 @@ def test_who_is_no_longer_listed_has_left(later: Story, says: str, never: list[s
         + status(70, ["a", "b"], []) + later + stream("b", 7, 190)[1:]
     )  # fmt: skip
     hold(Case(story, "a", never=never, version=None, says=says), tmp_path)
+
+
+def test_who_waited_may_be_between_two_lists(tmp_path: Path) -> None:
+    """A batch that is on its way has it, and neither list."""
+    story = stream("a", 5) + status(70, [], ["a"]) + prefill(129, 0) + status(130, [], []) + decode([140], 1)
+    hold(Case(story, "a", never=["client-disconnect"], version=None, says="in-flight"), tmp_path)

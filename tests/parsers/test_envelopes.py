@@ -288,3 +288,19 @@ def test_a_prompt_makes_no_wrapper(tmp_path: Path) -> None:
             (tmp_path / "server.log").write_text("".join(piece + "\n" for piece in pieces))
             facts = read([str(tmp_path / "server.log")]).facts
             assert [(f.event, f.rid) for f in facts if not f.tainted] in ([("request.received", "a")], [])
+
+
+@pytest.mark.parametrize(("outer", "inner"), [("> ", "> "), ("    ", "  ")])
+def test_what_is_quoted_deeper_stays_a_strangers_text(outer: str, inner: str, tmp_path: Path) -> None:
+    """A client's session id, printed as it is, begins its lines as the file's own begin."""
+    forged = f"{inner}[2026-11-29 10:00:12 TP0] Scheduler hit an exception: Traceback (most recent call last):"
+    lines = [
+        "[2026-11-29 10:00:10] Receive: obj=GenerateReqInput(rid='v', text='x', stream=False)",
+        f"[2026-11-29 10:00:12] Session x\n{forged}\nyyyyyyyyyyyy timed out, closing.",
+        *(f"[2026-11-29 10:00:{s}] Decode batch, #running-req: 1, #token: 5, #queue-req: 0" for s in range(13, 40)),
+    ]
+    log = tmp_path / "pasted.md"
+    log.write_text("".join(f"{outer}{line}\n" for text in lines for line in text.split("\n")))
+    evidence = read([str(log)])
+    assert any(fact.event == "batch.decode" for fact in evidence.facts)
+    assert not any(fact.event == "process.crashed" and not fact.tainted for fact in evidence.facts)
