@@ -39,6 +39,7 @@ _SERVER = (
 )
 _AROUND = (10.0, 3.0, 1.0)  # seconds around a named request's facts that are read, as far as they are not too many
 _NEAR, _MANY, _EDGE = 100, 2_000, 100  # facts: always read around a named one; too many; at either end
+_STROKE = 30_000  # facts that are too many around one that an abort ended, which may have hit others as well
 
 
 class TooMuch(Exception):
@@ -200,9 +201,11 @@ def _part(rows: pl.LazyFrame, number: int, about: Sequence[str]) -> tuple[pl.Exp
     near = [pl.col("place").is_between(max(0, place - _NEAR), min(number - 1, place + _NEAR)) for place in places]
     ends = (pl.col("place") < _EDGE) | pl.col("place").is_between(number - _EDGE, number - 1)
     times = found["moment"].drop_nulls().unique().to_list()
+    aborted = pl.col("place").is_in(places) & (pl.col("finish_type").cast(pl.String) == "abort")
+    most = _STROKE if rows.filter(aborted).select(pl.len()).collect().item() else _MANY
     for seconds in _AROUND if times else ():
         around = pl.any_horizontal(*(pl.col("at").is_between(at - seconds, at + seconds) for at in times))
-        if rows.filter(around).select(pl.len()).collect().item() <= _MANY:
+        if rows.filter(around).select(pl.len()).collect().item() <= most:
             return pl.any_horizontal(pl.col("server"), ends, *near, around), seconds < _AROUND[0]
     return pl.any_horizontal(pl.col("server"), ends, *near), True
 
