@@ -148,9 +148,7 @@ def chunk(scene: Scene) -> int:
 def _transfers(scene: Scene, attempt: Attempt) -> bool:
     """Whether it is served by two servers, one of which sends its KV to the other."""
     record = attempt.received
-    return scene.life.args.get("disaggregation_mode") in ("prefill", "decode") or (
-        record is not None and record.room is not None
-    )
+    return scene.mode in ("prefill", "decode") or (record is not None and record.room is not None)
 
 
 @per_scene

@@ -260,7 +260,7 @@ class _Collector:
         """
         last: dict[str, Attempt] = {}
         gone: set[int] = set()
-        whole = bool(self.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY))
+        whole = self.life.whole
         for attempt in self.found:
             before = last.get(attempt.rid)
             if before is not None and attempt.received is not None and attempt.finish is None:

@@ -71,13 +71,13 @@ class _Ends:
         first: dict[Event, _Placed] = {}
         shell: _Placed | None = None
         for order, fact in scene.life.placed():
-            if fact.pattern == "process.shell" and not fact.tainted:
-                shell = order, fact
-                continue
             if fact.event not in DEATHS:
                 shell = None
                 continue
             if fact.tainted or fact.detail.get("soft"):
+                continue
+            if fact.pattern == "process.shell":
+                shell = order, fact
                 continue
             known = first.setdefault(fact.event, (order, fact))
             if fact.event is Event.PROCESS_CRASHED and _echo(known[1]) and not _echo(fact):
@@ -380,7 +380,7 @@ def counted(scene: Scene) -> bool:
     as those have that lack the start, and a number that fits then may fit by chance.
     """
     end = death(scene)
-    if end is None or not scene.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY):
+    if end is None or not scene.life.whole:
         return False
     if scene.life.of(Event.LOGGING_CONFIGURED) or _unlogged(scene) or any(h < end.order for h in missing.holes(scene)):
         return False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress, pairwise
 from operator import eq
 
-from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.evidence import RECORDS, Event, Fact
 from sglang_lifecycle.parsers.forms import AGAIN
 
 _BACK = 1.5  # seconds by which stamps go back where not only processes race for a place
@@ -60,7 +60,7 @@ def _told_once(facts: Sequence[Fact]) -> Sequence[Fact]:
         record, line = record + (fact.line != line), fact.line  # one record may be about several requests
         key = _key(fact)
         number, twin = newest.pop(key, (0, fact))
-        sure = whole or (fact.event in _RECORDS and (fact.rid in ended or _unique(fact)))
+        sure = whole or (fact.event in RECORDS and (fact.rid in ended or _unique(fact)))
         if sure and number and record - number <= _NEAR and _said(twin) == _said(fact):
             continue  # a third is another's
         newest[key] = record, fact
@@ -73,7 +73,7 @@ def _in_a_row(facts: Sequence[Fact]) -> Iterator[tuple[Fact, Fact]]:
     rids = [fact.rid or place for place, fact in enumerate(facts)]
     for back in range(1, _NEAR + 1):
         for place in compress(range(len(facts)), map(eq, rids, rids[back:])):
-            if facts[place].event in _RECORDS:
+            if facts[place].event in RECORDS:
                 yield facts[place], facts[place + back]
 
 
@@ -104,7 +104,6 @@ def _halved(fact: Fact) -> Fact:
     return fact
 
 
-_RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 _NEAR = 2  # records before one among which its twin is looked for
 _EXACT = 1e-5  # seconds
 _NEARLY_ALL = 0.9  # the share of ends that are told twice in a log of which all is

@@ -46,7 +46,7 @@ def last(judged: Sequence[Judged]) -> Judged:
     """The newest attempt; of one on a prefill and on a decode server, the decode server's or the side that goes on."""
     newest = judged[-1]
     legs = [each for each in judged if each is newest or _two_sides(each, newest)]
-    decoding = [each for each in legs if _mode(each) == "decode"]
+    decoding = [each for each in legs if each[0].mode == "decode"]
     going_on = [each for each in legs if each[2].status == "in-flight"]
     return (decoding or going_on or [newest])[-1]
 
@@ -60,11 +60,7 @@ def _two_sides(one: Judged, other: Judged) -> bool:
         return rooms[0] == rooms[1]
     came = [attempt.received_at for _, attempt, _ in (one, other)]
     apart = abs(came[0] - came[1]) if came[0] is not None and came[1] is not None else 0.0
-    return {_mode(one), _mode(other)} == {"prefill", "decode"} and apart <= _AT_ONCE
-
-
-def _mode(judged: Judged) -> object:
-    return judged[0].life.args.get("disaggregation_mode")
+    return {one[0].mode, other[0].mode} == {"prefill", "decode"} and apart <= _AT_ONCE
 
 
 def _room(attempt: Attempt) -> int | None:

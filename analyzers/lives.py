@@ -106,6 +106,11 @@ class Life:
         return [fact for event in events for fact in self._by_event.get(event, ())]
 
     @property
+    def whole(self) -> bool:
+        """Whether its start was read: nothing of it came before."""
+        return bool(self.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY))
+
+    @property
     def suspects(self) -> frozenset[int]:
         """The identities of facts that a stranger may have written, though they are not tainted."""
         if self._suspects is None:

@@ -279,14 +279,15 @@ def _stats(scene: Scene, attempt: Attempt) -> Finding | None:
         text = f"It ran to its {done} tokens, but no Finish was written: its client had gone."
         finding = Finding("finished-undelivered", "likely", text, [attempt.received, stats[0]], stage="finished")
         decides = "its Finish, if the logs lack it"
-        if scene.hides_finishes or scene.life.size - scene.places[id(stats[0])] <= _SOON:
+        if scene.hides_finishes or scene.life.size - scene.places[id(stats[0])] <= SOON:
             decides = "the lines that follow, or SGLANG_LOG_REQUEST_EXCEEDED_MS"
         finding.candidates.append(("finished", decides))
         return finding
     return None
 
 
-_SOON = 40  # facts within which a Finish follows the time stats
+SOON = 40
+"""Facts within which a `Finish` follows the time stats."""
 
 
 def _batch(scene: Scene, attempt: Attempt) -> Finding | None:

@@ -49,8 +49,7 @@ def holes(scene: Scene) -> list[int]:
     newest: dict[str, Fact] = {}
     found = []
     grepped = [fact for fact in scene.life.of(Event.LINES_LOST) if fact.pattern == "grep.separator"]
-    begins = bool(scene.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY))
-    sole = grepped if len(grepped) == 1 and begins else []
+    sole = grepped if len(grepped) == 1 and scene.life.whole else []
     for place, fact in scene.life.placed():
         before = newest.get(fact.process)
         if fact.event is Event.LINES_LOST and fact not in sole:

@@ -97,6 +97,11 @@ class Scene:
         )
 
     @cached_property
+    def mode(self) -> object:
+        """`prefill` or `decode`: what its arguments say of its side of a disaggregation; None where they do not."""
+        return self.life.args.get("disaggregation_mode")
+
+    @cached_property
     def sees_access(self) -> bool:
         """Whether access lines are written at all."""
         return bool(self.life.of(Event.HTTP_ACCESS))

@@ -50,7 +50,7 @@ def _untold(scene: Scene, attempt: Attempt) -> Finding:
         gone = None
     if gone is not None and gone.event is Event.REQUEST_STATS and _just_before_the_end(scene, gone):
         finding = _died(scene, attempt) or _silent(scene, attempt, None)
-        for name in ("finished", "client-disconnect"):
+        for name in ("finished", "client-disconnect") if finding.confidence != "proven" else ():
             finding.admit(name, "the lines that follow: its time stats were written just before the end")
         return finding
     if gone is not None and dumped.unfinished(attempt) is not None:
@@ -69,10 +69,7 @@ def _just_before_the_end(scene: Scene, gone: Fact) -> bool:
         slack = (gone.at_error or 0.0) + (end.evidence[0].at_error or 0.0)
         if end.cause in deaths.FINAL and end.at - gone.at <= deaths.NOTICED + slack:
             return True
-    return scene.life.size - place <= _SOON
-
-
-_SOON = 40  # facts
+    return scene.life.size - place <= mentions.SOON
 
 
 def _died(scene: Scene, attempt: Attempt) -> Finding | None:

@@ -201,8 +201,7 @@ def _decides(struck: _Struck, otherwise: str) -> str:
 def _at_the_beginning(scene: Scene, attempt: Attempt) -> bool:
     """Whether it ended just where the log begins, and a server had been up before that."""
     begin, ended = scene.life.begin, attempt.ended_at
-    started = scene.life.of(Event.SERVER_ARGS, Event.SERVER_STARTED, Event.SERVER_READY)
-    return begin is not None and ended is not None and ended - begin <= STROKE and not started
+    return begin is not None and ended is not None and ended - begin <= STROKE and not scene.life.whole
 
 
 def _open_prefix(scene: Scene, attempt: Attempt) -> bool:

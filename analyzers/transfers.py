@@ -129,8 +129,8 @@ def handed_over(scene: Scene, attempt: Attempt) -> bool:
     finish = attempt.finish
     if finish is None or finish.finish_type != "length":
         return False
-    if (mode := _mode(scene)) is not None or finish.room is None:
-        return mode == "prefill"
+    if scene.mode is not None or finish.room is None:
+        return scene.mode == "prefill"
     return finish.completion_tokens is not None and finish.completion_tokens <= 1
 
 
@@ -199,13 +199,11 @@ def _peers(scene: Scene, said: Fact) -> tuple[list[Scene], bool]:
 
     Of several servers that it may be none is taken for the one.
     """
-    mine = _mode(scene)
-    modes = [(other, _mode(other)) for other in scene.others]
     possible = [
         other
-        for other, mode in modes
+        for other in scene.others
         if other.life.server != scene.life.server
-        and (mode in _MODES and mode != mine if mode is not None else bool(other.life.of(Event.PD_FAILED)))
+        and (other.mode in _MODES and other.mode != scene.mode if other.mode is not None else _fails(other))
     ]
     if len({other.life.server for other in possible}) > 1:
         possible = []
@@ -215,13 +213,12 @@ def _peers(scene: Scene, said: Fact) -> tuple[list[Scene], bool]:
     return (known, True) if known else (possible, False)
 
 
-@per_scene
-def _mode(scene: Scene) -> object:
-    """What a server's arguments say of its side; None where they do not."""
-    return scene.life.args.get("disaggregation_mode")
-
-
 _MODES = ("prefill", "decode")
+
+
+def _fails(scene: Scene) -> bool:
+    """Whether transfers of a server failed: then it is one of two sides."""
+    return bool(scene.life.of(Event.PD_FAILED))
 
 
 @per_scene
@@ -281,11 +278,14 @@ def _is_cut(text: str) -> bool:
 
 
 def _rank_that_knows(scene: Scene, attempt: Attempt, said: Fact) -> Fact:
-    """The line of the rank that holds the reason, where this one only says that another rank failed, or is cut."""
+    """The line of the rank that holds the reason, where this one only says that another rank failed, or is cut.
+
+    Of one that is cut another server's line is no reason: it says so of the same room, and not of the request.
+    """
     if _tells(said):
         return said
     lines = [f for f in attempt.of(Event.PD_FAILED) if _tells(f)]
-    if not lines and said.room is not None:
+    if not lines and said.room is not None and not _is_cut(_reason(said)):
         facts = (f for s in scene.others for f in s.life.of(Event.PD_FAILED) if f.room == said.room)
         lines = [f for f in facts if _tells(f)]
     return lines[0] if lines else said
@@ -311,7 +311,8 @@ def _join(scene: Scene, attempt: Attempt, said: Fact, finding: Finding) -> None:
             cause = "pd-bootstrap-failed" if fact.detail.get("place") == "bootstrap" else "pd-transfer-failed"
             what = f"the other side failed in room {said.room}: {text.splitlines()[0][:120] if text else 'no reason'}"
             finding.chain.append(Cause(cause, what, [fact], rid=fact.rid))
-            if finding.cause == "not-established" and _earlier(fact, said, skew(scene, other).seconds - _TICK):
+            aborted = finding.cause == "not-established" and _kind(_reason(said)) == "aborted"
+            if aborted and _earlier(fact, said, skew(scene, other).seconds - _TICK):
                 finding.cause, finding.confidence = cause, "likely"
                 finding.summary = f"It was aborted after {what.rstrip('.')}."
             elif finding.cause == "not-established":

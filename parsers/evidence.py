@@ -89,6 +89,10 @@ class Event(StrEnum):
     WATCHDOG_FIRED = "watchdog.fired"
 
 
+RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
+"""What the request log writes."""
+
+
 @dataclass(slots=True)
 class Fact:
     """One fact, with its place in the input.

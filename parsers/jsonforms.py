@@ -20,14 +20,13 @@ from sglang_lifecycle.parsers.gateway import outer_ids
 from sglang_lifecycle.parsers.recordcolumns import FILLS
 from sglang_lifecycle.parsers.requestfacts import MICROSECOND, finish_reason, moment, sampling_params
 from sglang_lifecycle.parsers.requestlog import JSON_HEAD, OPENING, STRANGERS
+from sglang_lifecycle.parsers.strangers import LONG
 
 _HEAD = JSON_HEAD.encode()
 _TOGETHER = frozenset({"session", "session_rid", "headers", "meta.total_retractions"})
 """Fields that say something together with others."""
 _UNSAID = ("session_params", "external_trace_header")
 """Fields that a record has to leave empty."""
-_LONG = 1000
-"""Characters from which on a text may be of those that strangers hide lines in."""
 
 
 class JsonForm(Form):
@@ -107,7 +106,7 @@ class JsonForm(Form):
 
 def _short(value: Any) -> bool:
     """Whether a value holds nothing that strangers could hide a line in."""
-    return value is None or (isinstance(value, str) and len(value) <= _LONG and "\n" not in value)
+    return value is None or (isinstance(value, str) and len(value) <= LONG and "\n" not in value)
 
 
 def _moment(timestamp: Any, zone: tzinfo) -> float | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from sglang_lifecycle.parsers.blocks import BlockReader, blocks
-from sglang_lifecycle.parsers.evidence import Event, Fact, Source
+from sglang_lifecycle.parsers.evidence import RECORDS, Event, Fact, Source
 from sglang_lifecycle.parsers.forms import Row, packed, unpacked
 from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.lines import Forward
@@ -280,7 +280,7 @@ class Joined:
         """The names of a record's fields are kept where they are new, as one reader keeps them."""
         if fact.event in STARTS:
             self._fields.clear()
-        elif fact.event in _RECORDS and (fields := fact.detail.get("fields")) is not None:
+        elif fact.event in RECORDS and (fields := fact.detail.get("fields")) is not None:
             if fields in self._fields:
                 del fact.detail["fields"]
             self._fields.add(fields)
@@ -288,9 +288,6 @@ class Joined:
 
 def _marked(fact: Fact) -> bool:
     return fact.event in STARTS or "fields" in fact.detail
-
-
-_RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 
 
 def printed(place: Place, texts: Sequence[str], gaps: Sequence[tuple[str, str]]) -> bool:

@@ -31,6 +31,7 @@ from sglang_lifecycle.parsers.requestfacts import (
     total_retractions,
 )
 from sglang_lifecycle.parsers.requestlog import OPENING
+from sglang_lifecycle.parsers.strangers import LONG
 
 
 class RecordForm(Form):
@@ -61,7 +62,7 @@ class RecordForm(Form):
         if rid[0] != _QUOTE or len(rid) < 3 or rid.find(b"'", 1) != len(rid) - 1:
             return False
         inner = b"".join(self._inner(texts))
-        if len(inner) > _LONG or b"\\" in inner:
+        if len(inner) > LONG or b"\\" in inner:
             return False
         if self._session is not None and texts[self._session][:1] == b"[":
             return False
@@ -73,7 +74,7 @@ class RecordForm(Form):
         joined = b"".join(map(b"".join, inner))
         simple = (
             b"\\" not in joined
-            and sum(max(map(len, values)) for values in (rids, *inner)) <= _LONG
+            and sum(max(map(len, values)) for values in (rids, *inner)) <= LONG
             and _RIDS.fullmatch(b"".join(rids)) is not None
             and (self._session is None or not any(value[:1] == b"[" for value in set(texts[self._session])))
             and (self._sampling is None or not any(_sampled(value)[1] for value in set(texts[self._sampling])))
@@ -129,8 +130,6 @@ _Fill = Callable[[Fact, bytes], Any]
 _Parse = Callable[[Sequence[bytes]], list[Any]]
 _QUOTE = ord("'")
 _RIDS = re.compile(rb"(?:'[^'\\]++')++")
-_LONG = 1000
-"""Characters from which on, as in one with an escape, a text may be of those that strangers hide lines in."""
 
 
 def _name(rid: bytes) -> str:
@@ -220,7 +219,7 @@ _POINTS = re.compile(rb"[0-9]{1,99}\.[0-9]{1,99}(?:,[0-9]{1,99}\.[0-9]{1,99})*+"
 
 
 def _sampled(text: bytes) -> tuple[dict[str, Any], list[str]]:
-    return _of_usual_sampling(text) if len(text) < _LONG else _of_sampling(text)
+    return _of_usual_sampling(text) if len(text) < LONG else _of_sampling(text)
 
 
 def _of_sampling(text: bytes) -> tuple[dict[str, Any], list[str]]:

@@ -21,6 +21,9 @@ from sglang_lifecycle.parsers.lines import Line
 SHORTEST = 8
 """Characters: no shorter line can imitate a record."""
 
+LONG = 1000
+"""Characters from which on, as in one with an escape, a text is looked at as one that may hide their lines."""
+
 _GAP = " ... "
 HALF = 1_024
 """Characters on each side of a gap: `dataclass_to_string_truncated` with a `max_length` of 2048."""

@@ -229,3 +229,14 @@ def test_a_room_that_two_have_is_nobodys_alone(tmp_path: Path) -> None:
     both = came() + changed(came(11), "'r-1'", "'r-2'")
     verdict = verdicts({"prefill": server("prefill") + both + said(12, line)}, tmp_path)[0]
     assert verdict.cause != "pd-transfer-failed"
+
+
+def test_what_is_cut_is_not_said_to_be_an_abort(tmp_path: Path) -> None:
+    logs = {
+        "prefill": server("prefill") + said(12, NOT_SENT.replace("'r-1' ", "'of-prefill' ")),
+        "decode": server("decode") + came() + said(40, f"{RECEIVING}Request 77 timed ou"),
+    }
+    for verdict in verdicts(logs, tmp_path):
+        assert verdict.cause == "not-established"
+        assert "aborted" not in verdict.summary
+        assert {"pd-transfer-failed", "waiting-timeout"} <= {each.cause for each in verdict.candidates}

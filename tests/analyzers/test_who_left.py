@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cases import LENGTH, WAITED, Case, answered, changed, decode, hold, prefill, refused, said, started, stream
+from cases import LENGTH, WAITED, Case, answered, changed, decode, hold, prefill, refused, said, started, stream, told
 from lines import RECEIVE, STOP, TIMEOUT, Story, clock, used
-
-from sglang_lifecycle.parsers.evidence import Event
 
 LEFT = frozenset({"client-disconnect"})
 RAISED = "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: CUDA error"
@@ -191,15 +188,22 @@ def test_a_finish_that_is_cut_after_its_reason_says_it(tmp_path: Path) -> None:
     hold(Case(cut(stream("a", 0, 30, STOP), ", 'e2e"), "a", status="interrupted", says="finished"), tmp_path)
 
 
-def test_nobody_has_left_before_its_own_time_stats(scenario: Any) -> None:
-    for scene in scenario.incident.scenes:
-        for attempt in scene.attempts:
-            stats = attempt.of(Event.REQUEST_STATS)
-            if not stats or attempt.finish is not None or len(scene.by_rid[attempt.rid]) > 1:
-                continue
-            verdict = scenario.explain(attempt.rid)
-            batches = [line for line in verdict.evidence if line.event.startswith("batch.")]
-            assert all(line.line > stats[0].line for line in batches if line.source == stats[0].source)
+STATS = (
+    "Req Time Stats(rid={}, input len=2, output len=3, type=unified): queue_duration=1.00ms, "
+    "forward_duration=4000.00ms, start_time=1.0"
+)
+
+
+def test_nobody_has_left_before_its_own_time_stats(tmp_path: Path) -> None:
+    """Batch lines of before count one too few."""
+    both = stream("b", 6, 90)
+    story = (
+        stream("a", 5) + both[:1] + prefill(7, 0, new=2) + decode([10, 12], 1) + said(20, STATS.format("a"))
+        + decode(range(22, 72), 1) + both[1:]
+    )  # fmt: skip
+    verdict = told(Case(story, "a", version=None), tmp_path)
+    assert verdict.times.ended is not None
+    assert "10:00:20" in verdict.times.ended
 
 
 def test_a_finish_that_is_late_holds_no_place_in_the_batch(tmp_path: Path) -> None:
@@ -207,8 +211,7 @@ def test_a_finish_that_is_late_holds_no_place_in_the_batch(tmp_path: Path) -> No
     slow = used("slow", 5, 20)
     story = (
         slow[:1] + stream("a", 6) + prefill(7, 0, new=2)
-        + said(10, "Req Time Stats(rid=slow, input len=2, output len=8, type=unified): queue_duration=1.00ms, "
-                   "forward_duration=4000.00ms, start_time=1.0")
+        + said(10, STATS.format("slow"))
         + decode([12, 14], 1) + slow[1:]
     )  # fmt: skip
     hold(Case(story, "a", never=["client-disconnect"], version=None, says="in-flight"), tmp_path)
