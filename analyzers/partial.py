@@ -1,7 +1,8 @@
 """Whether a few lines of large logs are enough to judge a request, and what else has to be looked for.
 
 A verdict that rests on lines that name the request stands, whatever else the logs hold: all calls, crashes and
-sessions are read in any case. One that rests on the absence of lines needs them all.
+sessions are read in any case. One that rests on the place of a line needs those around it, one that rests on the
+absence of lines needs them all.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def _rids(incident: Incident, texts: Iterable[str]) -> set[str]:
 def enough(incident: Incident, texts: Iterable[str]) -> bool:
     """Whether every attempt of the requests has an end that a line names, and nothing read speaks against it."""
     rids = _rids(incident, texts)
-    if not all(map(searchable, rids)) or not all(_named(attempt) for rid in rids for _, attempt in incident.peers(rid)):
+    told = _told_around if incident.evidence.wide else _named
+    if not all(map(searchable, rids)) or not all(told(attempt) for rid in rids for _, attempt in incident.peers(rid)):
         return False
     unsure = _OF_ABSENCE | _OF_STROKES if incident.evidence.narrow else _OF_ABSENCE
     verdicts = [explain(incident, rid) for rid in rids]
@@ -67,3 +69,8 @@ def cautious(verdict: Verdict) -> Verdict:
 
 def _named(attempt: Attempt) -> bool:
     return attempt.finish is not None or bool(attempt.of(*_ENDS))
+
+
+def _told_around(attempt: Attempt) -> bool:
+    """Whether a line tells its end, be it by its place."""
+    return _named(attempt) or bool(attempt.errors)

@@ -89,12 +89,13 @@ class Request:
         about: Sequence[str] = (),
         cluster: str | None = None,
         shards: str | None = None,
+        wide: bool = False,
     ) -> Evidence:
         """Read the inputs without a word; `report` is called with the bytes read and the bytes in all.
 
-        Of large logs only what may have to do with the ids in `about`, where there are any.
+        Of large logs only what may have to do with the ids in `about`, where there are any; `wide` asks for more.
         """
-        inputs = Inputs(self, about)
+        inputs = Inputs(self, about, wide=wide)
         inputs.read(report, cluster, shards)
         return inputs.evidence()
 
@@ -141,7 +142,11 @@ class Request:
             evidence = inputs.evidence()
             incident = self.incident(evidence)
             if evidence.partial and (more := partial.related(incident, ids)):
-                evidence = self.evidence(report, [*wanted, *sorted(more)])
+                wanted += sorted(more)
+                evidence = self.evidence(report, wanted)
+                incident = self.incident(evidence)
+            if evidence.partial and (inputs.stored or self.very_large) and not partial.enough(incident, ids):
+                evidence = self.evidence(report, wanted, wide=True)
                 incident = self.incident(evidence)
             if evidence.partial and size(self.paths) < memory() / 2 and not partial.enough(incident, ids):
                 evidence = self.evidence(report)
@@ -229,18 +234,21 @@ def _times(evidence: Evidence | None) -> list[float]:
 class Inputs:
     """The inputs of a question: stores, and logs that can be looked at while they are read and read on as they grow."""
 
-    def __init__(self, question: Request, about: Sequence[str] = (), growing: bool = False) -> None:
+    def __init__(self, question: Request, about: Sequence[str] = (), growing: bool = False, wide: bool = False) -> None:
         from sglang_lifecycle.parsers import envelopes, store
 
         envelopes.tell(question.envelopes)
         stores = [path for path in question.paths if store.is_store(path)]
+        self.stored = bool(stores)
+        """Whether any of them is a store."""
         self._logs = [path for path in question.paths if path not in stores]
-        self._take_stored = _sent(stores, about) if stores and about else functools.partial(_parts, stores, about)
+        here = functools.partial(_parts, stores, about, wide=wide)
+        self._take_stored = _sent(here) if stores and about and not wide else here
         self._reading: Reading | None = None  # a store alone needs nothing of what reads logs
         if self._logs:
             from sglang_lifecycle.parsers.log import Reading
 
-            self._reading = Reading(question.zone, about, growing)
+            self._reading = Reading(question.zone, about, growing, wide)
         self._together = not about and not growing
 
     def read(
@@ -279,25 +287,24 @@ class Inputs:
         return store.merge(parts) if len(parts) > 1 else parts[0]
 
 
-def _sent(stores: Sequence[str], about: Sequence[str]) -> Callable[[], list[Evidence]]:
-    """Send for what stores say of ids; what is too much to be carried is read when it is asked for."""
+def _sent(here: Callable[..., list[Evidence]]) -> Callable[[], list[Evidence]]:
+    """Send for what stores say of ids; what is too much to be carried is read `here` when it is asked for."""
     from sglang_lifecycle.cli.errand import Errand
 
-    here = functools.partial(_parts, stores, about)
     return Errand(functools.partial(here, little=True), here).result
 
 
-def _parts(stores: Sequence[str], about: Sequence[str], little: bool = False) -> list[Evidence]:
+def _parts(stores: Sequence[str], about: Sequence[str], little: bool = False, wide: bool = False) -> list[Evidence]:
     """What stores say, each for itself. Raises `TooMuch` where it should be little and isn't."""
-    return [_part(path, about, little) for path in stores]
+    return [_part(path, about, little, wide) for path in stores]
 
 
-def _part(path: str, about: Sequence[str], little: bool) -> Evidence:
+def _part(path: str, about: Sequence[str], little: bool, wide: bool) -> Evidence:
     from sglang_lifecycle.parsers import store
     from sglang_lifecycle.parsers.evidence import Evidence
 
     try:
-        return store.load(path, about, little)
+        return store.load(path, about, little, wide)
     except (store.StoreError, OSError) as problem:
         return Evidence(failed=[str(problem)])
 

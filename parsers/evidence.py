@@ -183,11 +183,13 @@ class Evidence:
     """Whether lines were left out that had nothing to do with what was asked about."""
     narrow: bool = False
     """Whether lines were left out that one abort may have hit together with what was asked about."""
+    wide: bool = False
+    """Whether so much around what was asked about was read that a line which names nobody is told by its place."""
 
     def __reduce__(self) -> tuple[Callable[..., Evidence], tuple[Any, ...]]:
         """To another process its facts go as columns: one by one they take several times as long."""
         columns = list(zip(*map(_values, self.facts), strict=True))
-        return _of_columns, (columns, self.sources, self.failed, self.partial, self.narrow)
+        return _of_columns, (columns, self.sources, self.failed, self.partial, self.narrow, self.wide)
 
 
 def _of_columns(columns: Sequence[Sequence[Any]], *others: Any) -> Evidence:

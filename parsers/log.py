@@ -28,16 +28,18 @@ def read(
     progress: Progress | None = None,
     about: Sequence[str] = (),
     pool: Executor | None = None,
+    wide: bool = False,
 ) -> Evidence:
     """Read files, folders, URLs and `-` (standard input) into evidence.
 
     `tz` is the zone of stamps without one (an IANA name or an offset). If None, it is what a log collector's stamps
     tell, else UTC. `progress` is called with the bytes read and the bytes in all. Where `about` has ids of requests or
-    sessions, lines of large logs that have nothing to do with them may be left out: `Evidence.partial`. A path that
-    can't be read is named in `Evidence.failed`, everything else is used. Large logs are read in ranges by the workers
-    of `pool`, which have to see the files under the same paths; what comes out is the same. Raises `UnknownZone`.
+    sessions, lines of large logs that have nothing to do with them may be left out: `Evidence.partial`; `wide` asks for
+    more around them. A path that can't be read is named in `Evidence.failed`, everything else is used. Large logs are
+    read in ranges by the workers of `pool`, which have to see the files under the same paths; what comes out is the
+    same. Raises `UnknownZone`.
     """
-    reading = Reading(tz, about)
+    reading = Reading(tz, about, wide=wide)
     reading.read(paths, progress, pool)
     return reading.evidence()
 
@@ -49,11 +51,14 @@ def _all(found: Sequence[Fact]) -> Sequence[Fact]:
 class Reading:
     """Inputs that can be looked at while they are read, and read on where they have `growing` logs.
 
-    `tz` and `about` are as `read` has them. Raises `UnknownZone`.
+    `tz` and `about` are as `read` has them; `wide` asks for more around what was asked about (`Evidence.wide`). Raises
+    `UnknownZone`.
     """
 
-    def __init__(self, tz: str | None = None, about: Sequence[str] = (), growing: bool = False) -> None:
-        self._tz, self._growing = zone(tz) if tz is not None else None, growing
+    def __init__(
+        self, tz: str | None = None, about: Sequence[str] = (), growing: bool = False, wide: bool = False
+    ) -> None:
+        self._tz, self._growing, self._wide = zone(tz) if tz is not None else None, growing, wide
         self._about = [text.encode("utf-8", "replace") for text in about]
         self._failed: list[str] = []
         self._partial = self._narrow = False
@@ -76,7 +81,7 @@ class Reading:
             self._read.append(exhibits.read(one.name, one.files[0].path))
             views.remember(one.name, views.View(one.files[0].path, one.size), None)
             return
-        log = Log(one, self._tz, reader, self._about, self._growing)
+        log = Log(one, self._tz, reader, self._about, self._growing, self._wide)
         self._read.append(log)
         try:
             log.read(report, pool)
@@ -85,6 +90,7 @@ class Reading:
             if any(file.named for file in one.files):
                 self._failed.append(log.warnings[-1])
         self._partial, self._narrow = self._partial or log.partial, self._narrow or log.narrow
+        self._wide = self._wide and log.wide
         if not self._growing:
             self._read[-1:] = log.finish()
 
@@ -105,7 +111,8 @@ class Reading:
         return self._evidence(lambda log: log.so_far(choose), choose)
 
     def _evidence(self, finish: Callable[[Log], Iterable[tuple[Source, list[Fact]]]], choose: Choose) -> Evidence:
-        evidence = Evidence(failed=list(self._failed), partial=self._partial, narrow=self._narrow)
+        told = self._partial, self._narrow, self._wide
+        evidence = Evidence([], [], list(self._failed), *told)
         with uncollected():
             for one in self._read:
                 for source, found in finish(one) if isinstance(one, Log) else [(one[0], choose(one[1]))]:

@@ -32,6 +32,7 @@ _AROUND, _STEP = 10.0, 256 << 10  # seconds around a named request's lines that 
 _WIDEST = 2 << 20  # bytes to either side that such a window reaches at most
 _STROKE, _FARTHEST = (8.0, 2.0), 64 << 20  # seconds and bytes around an abort, which may have hit others as well
 _WHOLE = 8 << 20  # bytes of a request's life that are read whole
+_MANY = 20_000  # lines to either side that are read whole where a place has to tell whose a line is
 
 STAMP = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,60}\] "
 ROUTINE = (
@@ -135,6 +136,19 @@ def everywhere(path: Path, size: int, needles: Sequence[bytes], report: Callable
 
     Raises `TooLong`, OSError.
     """
+    looked_for = path, size, path.stat().st_mtime_ns, *needles
+    if looked_for not in _found:
+        if len(_found) == _REMEMBERED:
+            _found.clear()
+        _found[looked_for] = _everywhere(path, size, needles, report)
+    return _found[looked_for]
+
+
+_found: dict[tuple[object, ...], Places] = {}  # more around them may be asked for
+_REMEMBERED = 8
+
+
+def _everywhere(path: Path, size: int, needles: Sequence[bytes], report: Callable[[int], None] | None) -> Places:
     number = max(1, size // _RANGE)
     if number == 1:
         return scan(path, 0, size, needles)
@@ -206,10 +220,14 @@ class Span(NamedTuple):
 class Selected:
     """The selected lines of a file, as `Forward` gives all of them; `lines` and `bytes` count the whole file."""
 
-    def __init__(self, file: BinaryIO, size: int, places: Places, lines: int = 0, bytes: int = 0) -> None:
+    def __init__(
+        self, file: BinaryIO, size: int, places: Places, lines: int = 0, bytes: int = 0, wide: bool = False
+    ) -> None:
         self.lines, self.bytes, self.cut = lines, bytes, 0
         self.narrow = False
         """Whether less was read around an abort than may have to do with it."""
+        self.wide = wide
+        """Whether so much around the named lines is read that a line which names nobody is told by its place."""
         self._file, self._size, self._places = file, size, places
 
     def __iter__(self) -> Iterator[Line | None]:
@@ -280,6 +298,22 @@ class Selected:
         for place in named:
             if self._aborted(place[0]):
                 yield self._around(place, place[0], _FARTHEST, *_STROKE)
+        self.wide = self.wide and bool(named) and named[-1][0] - named[0][0] <= _FARTHEST
+        if self.wide:
+            (offset, number), (last, _) = named[0], named[-1]
+            start = line_start(self._file, self._passed(offset, -_STEP))
+            yield Span(start, self._passed(last, _STEP), number - self._newlines(start, offset))
+
+    def _passed(self, offset: int, step: int) -> int:
+        """A place `_MANY` lines before or after another, or a little farther."""
+        at, left = offset, _MANY
+        for _ in range(_FARTHEST // _STEP):
+            to = max(0, min(self._size, at + step))
+            left -= self._newlines(min(at, to), max(at, to))
+            at = to
+            if left <= 0 or at in (0, self._size):
+                break
+        return at
 
     def _among(self, named: Sequence[tuple[int, int]]) -> Iterator[Span]:
         """What was written around each of the named lines: those that lie within each other's reach share a span."""

@@ -40,6 +40,7 @@ _SERVER = (
 _AROUND = (10.0, 3.0, 1.0)  # seconds around a named request's facts that are read, as far as they are not too many
 _NEAR, _MANY, _EDGE = 100, 2_000, 100  # facts: always read around a named one; too many; at either end
 _STROKE = 30_000  # facts that are too many around one that an abort ended, which may have hit others as well
+_WIDE = 20_000  # facts to either side where a place has to tell whose a line is
 
 
 class TooMuch(Exception):
@@ -157,11 +158,11 @@ def _index(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([each.filter(pl.col("id") != "") for each in named])
 
 
-def load(path: str | Path, about: Sequence[str] = (), little: bool = False) -> Evidence:
+def load(path: str | Path, about: Sequence[str] = (), little: bool = False, wide: bool = False) -> Evidence:
     """Read a store; where `about` has ids of requests or sessions, only what may have to do with them.
 
-    Raises `StoreError` where it is none, OSError where it can't be read, `TooMuch` where `little` is asked for and a
-    part of it isn't enough.
+    `wide` asks for more around them (`Evidence.wide`). Raises `StoreError` where it is none, OSError where it can't be
+    read, `TooMuch` where `little` is asked for and a part of it isn't enough.
     """
     import polars as pl
 
@@ -174,31 +175,33 @@ def load(path: str | Path, about: Sequence[str] = (), little: bool = False) -> E
                 f"{path}: a Parquet file, but not one of `lifecycle ingest` of this version; give the logs instead"
             )
         rows, number = pl.scan_parquet(path), int(metadata["lifecycle.facts"])
-        part, narrow = _part(rows, number, about) if about else (None, False)
+        part, narrow = _part(rows, number, about, wide) if about else (None, False)
         if little and part is None and number > _MANY:
             raise TooMuch
         chosen = rows.filter(part if part is not None else pl.col("place") < number).sort("place")
         found = chosen.select(list(table.SCHEMA)).collect()
         sources = [Source(**s) for s in orjson.loads(metadata["lifecycle.sources"])]
-        return Evidence(list(table.facts(found)), sources, partial=part is not None, narrow=narrow)
+        return Evidence(list(table.facts(found)), sources, partial=part is not None, narrow=narrow, wide=wide)
     except (pl.exceptions.PolarsError, KeyError, TypeError, ValueError) as problem:
         if isinstance(problem, StoreError):
             raise
         raise StoreError(f"{path}: a damaged store; make it again with `lifecycle ingest`") from problem
 
 
-def _part(rows: pl.LazyFrame, number: int, about: Sequence[str]) -> tuple[pl.Expr | None, bool]:
+def _part(rows: pl.LazyFrame, number: int, about: Sequence[str], wide: bool) -> tuple[pl.Expr | None, bool]:
     """Which of the `number` facts a question about some ids needs: theirs, those around them, all about the servers.
 
-    None where that would be most of them, or there are none. Whether less than 10 seconds around them are among these.
+    None where that would be most of them, or there are none. Whether less than 10 seconds around them are among these,
+    where an abort may have hit others.
     """
     import polars as pl
 
     found = _named(rows, about)
     places = sorted(set(found["about"]))
-    if not 0 < len(places) <= _NEAR or number <= _MANY:
+    if not 0 < len(places) <= _NEAR or number <= (_MANY if not wide else 4 * _WIDE):
         return None, False
-    near = [pl.col("place").is_between(max(0, place - _NEAR), min(number - 1, place + _NEAR)) for place in places]
+    beside = _WIDE if wide else _NEAR
+    near = [pl.col("place").is_between(max(0, place - beside), min(number - 1, place + beside)) for place in places]
     ends = (pl.col("place") < _EDGE) | pl.col("place").is_between(number - _EDGE, number - 1)
     times = found["moment"].drop_nulls().unique().to_list()
     aborted = pl.col("place").is_in(places) & (pl.col("finish_type").cast(pl.String) == "abort")
@@ -237,4 +240,5 @@ def merge(parts: Sequence[Evidence]) -> Evidence:
         whole.sources += part.sources
         whole.failed += part.failed
         whole.partial, whole.narrow = whole.partial or part.partial, whole.narrow or part.narrow
+    whole.wide = all(part.wide for part in parts)
     return whole

@@ -58,8 +58,9 @@ class Log:
     """A log with a reader for each of its streams, which `open_reader` makes for a source and the zone of its stamps.
 
     `tz` is the zone that the user gave. Where `about` says which texts matter, lines of large files that have nothing
-    to do with them may be left out; `partial` tells whether any were. `warnings` are about the log as a whole. Of one
-    that is `growing` a last line without its end is left for later.
+    to do with them may be left out; `partial` tells whether any were. `wide` asks for more around them, and tells
+    whether it was read. `warnings` are about the log as a whole. Of one that is `growing` a last line without its end
+    is left for later.
     """
 
     def __init__(
@@ -69,9 +70,11 @@ class Log:
         open_reader: Callable[[Source, tzinfo], Outside],
         about: Sequence[bytes] = (),
         growing: bool = False,
+        wide: bool = False,
     ) -> None:
         self.warnings: list[str] = []
         self.partial = self.narrow = False
+        self.wide = wide
         self._log, self._tz, self._open, self._about, self._growing = log, tz, open_reader, about, growing
         self._lines = self._bytes = 0
         self._joined: ranges.Joined | None = None
@@ -104,7 +107,8 @@ class Log:
                     selected = self._selected(part, stream, report)
                     physical = selected or self._physical(part, stream)
                     self._plain(part, physical, report)
-                    self.narrow = self.narrow or (selected is not None and selected.narrow)
+                    if selected is not None:
+                        self.narrow, self.wide = self.narrow or selected.narrow, self.wide and selected.wide
                 else:
                     physical = wrapped = part.view.physical(stream, lines, offset)
                     self._wrapped(part, wrapped, report)
@@ -241,7 +245,7 @@ class Log:
         except selection.TooLong:
             return None
         self.partial = True
-        return selection.Selected(stream, file.size, places, part.first, part.offset)
+        return selection.Selected(stream, file.size, places, part.first, part.offset, self.wide)
 
     def _remark(self, part: _Part, cut: int) -> None:
         """Say what is missing of a file."""

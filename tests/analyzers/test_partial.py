@@ -10,6 +10,7 @@ import pytest
 from lines import ABORTED, TIMEOUT, Story, calls, clock, traffic, used, write
 
 from sglang_lifecycle.analyzers import partial
+from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.identities import identify
 from sglang_lifecycle.analyzers.incident import Incident
@@ -39,6 +40,23 @@ def test_part_and_whole_agree(scenario: Any, narrow: None) -> None:
         if partial.enough(part, [rid]):
             found, wanted = explain(part, rid), explain(whole, rid)
             assert found.model_dump(include=JUDGED) == wanted.model_dump(include=JUDGED), rid
+
+
+def test_a_line_that_names_nobody_is_told_by_its_place(scenario: Any, narrow: None, monkeypatch: Any) -> None:
+    """An error of the API server is its by the records around: they have to be read, and they are enough."""
+    monkeypatch.setattr(selection, "_MANY", 300)
+    whole = scenario.incident
+    placed = [rid for rid, peers in whole.by_rid.items() if ids.searchable(rid) and _placed(peers[-1][1])]
+    for rid in placed[:: max(1, len(placed) // SAMPLED)]:
+        assert not partial.enough(Incident(read([str(scenario.logs)], about=[rid])), [rid])
+        part = Incident(read([str(scenario.logs)], about=[rid], wide=True))
+        if partial.enough(part, [rid]):
+            found, wanted = explain(part, rid), explain(whole, rid)
+            assert found.model_dump(include=JUDGED) == wanted.model_dump(include=JUDGED), rid
+
+
+def _placed(attempt: Attempt) -> bool:
+    return bool(attempt.errors) and attempt.finish is None
 
 
 def test_what_no_line_names_needs_all(recorded: Any, narrow: None) -> None:
@@ -97,21 +115,23 @@ FAR: dict[str, tuple[str, Story]] = {
 }
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("installed", [True, False])
 @pytest.mark.parametrize("name", FAR)
 def test_what_is_far_away_still_counts(
-    name: str, installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, installed: bool, wide: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a part never more is said than of the whole; with ripgrep or without, where it is installed."""
     for size, value in (("SMALLEST", 0), ("_EDGE", 2048), ("_STEP", 1024), ("_WIDEST", 4096), ("_WHOLE", 4096)):
         monkeypatch.setattr(selection, size, value)
     monkeypatch.setattr(selection, "_RANGE", 16 << 10)
+    monkeypatch.setattr(selection, "_MANY", 12)
     if not installed:
         monkeypatch.setattr("shutil.which", lambda _: None)
     rid, story = FAR[name]
     log = str(write(tmp_path / "server.log", story + traffic(0, 300)))
     whole = explain(Incident(read([log])), rid)
-    part = Incident(read([log], about=[rid]))
+    part = Incident(read([log], about=[rid], wide=wide))
     assert part.evidence.partial
     if partial.enough(part, [rid]):
         assert explain(part, rid).model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
@@ -119,14 +139,17 @@ def test_what_is_far_away_still_counts(
         assert name in {"a survivor", "a stranger's line", "others were hit as well", "a list that names it"}
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("name", FAR)
-def test_a_store_says_no_more_than_the_log(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_MANY", 60)
-    monkeypatch.setattr(store, "_NEAR", 10)
+def test_a_store_says_no_more_than_the_log(
+    name: str, wide: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size, value in (("_MANY", 60), ("_NEAR", 10), ("_WIDE", 20)):
+        monkeypatch.setattr(store, size, value)
     rid, story = FAR[name]
     evidence = read([str(write(tmp_path / "server.log", story + traffic(0, 300)))])
     store.save(evidence, tmp_path / "kept.parquet")
-    part = Incident(store.load(tmp_path / "kept.parquet", [rid]))
+    part = Incident(store.load(tmp_path / "kept.parquet", [rid], wide=wide))
     assert part.evidence.partial
     if partial.enough(part, [rid]):
         whole = explain(Incident(evidence), rid)

@@ -230,7 +230,7 @@ class World:
         self.asked: dict[str, Any] = {}
         self.during_read: Callable[[], None] = lambda: None
 
-    def reading(self, tz: str | None, about: Sequence[str], growing: bool) -> Reading:
+    def reading(self, tz: str | None, about: Sequence[str], growing: bool, wide: bool) -> Reading:
         self.asked |= {"tz": tz}
         return Reading(self)
 

@@ -11,6 +11,7 @@ import pytest
 
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.parsers import store, table
+from sglang_lifecycle.parsers.evidence import Evidence
 from sglang_lifecycle.parsers.log import read
 
 ROOT = Path(__file__).parents[2] / "fixtures"
@@ -66,3 +67,27 @@ def test_whether_it_is_a_store_is_not_asked_of_a_pipe() -> None:
     assert not store.is_store(f"/dev/fd/{end}")
     assert os.read(end, 100) == b"PAR1 and more"
     os.close(end)
+
+
+def test_what_a_place_tells_is_not_looked_for_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No line names who was refused: what lies around is read once more, but not all of the store."""
+    for size, value in (("_MANY", 20), ("_NEAR", 5), ("_WIDE", 30)):
+        monkeypatch.setattr(store, size, value)
+    logs, kept = ROOT / "0.5.23/s08_validation/logs", tmp_path / "incident.parquet"
+    assert main(["ingest", str(logs), "-o", str(kept)]) == 0
+    read_: list[bool] = []
+    load = store.load
+
+    def spied(path: str, about: tuple[str, ...], little: bool, wide: bool) -> Evidence:
+        found = load(path, about, little, wide)
+        read_.append(found.partial)
+        return found
+
+    monkeypatch.setattr(store, "load", spied)
+    monkeypatch.setattr("sglang_lifecycle.cli.errand.forkable", lambda: False)
+    capsys.readouterr()
+    assert main(["explain", "long-n", str(kept), "--json"]) == 0
+    assert read_[1:] == [True]
+    assert json.loads(capsys.readouterr().out)["cause"] == "input-too-long"
