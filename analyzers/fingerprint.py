@@ -41,14 +41,19 @@ class Release:
 
     def within(self, first: str, last: str = RELEASES[-1]) -> bool | None:
         """Whether it lies in a range of releases, both ends included; None where it may or may not."""
-        inside = [v in _range(first, last) for v in self.possible]
-        if not inside or (any(inside) and not all(inside)):
-            return None
-        return all(inside)
+        return _within(self.possible, first, last)
 
     def may_be(self, first: str, last: str = RELEASES[-1]) -> bool:
         """Whether it can lie in a range of releases."""
         return self.within(first, last) is not False
+
+
+@cache
+def _within(possible: tuple[str, ...], first: str, last: str) -> bool | None:
+    inside = [v in _range(first, last) for v in possible]
+    if not inside or (any(inside) and not all(inside)):
+        return None
+    return all(inside)
 
 
 def told(version: str) -> Release:

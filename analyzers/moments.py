@@ -38,7 +38,7 @@ class Moments:
         for call in scene.calls_between("abort", ended - CALL_BEFORE - slack, ended + CALL_AFTER + slack):
             if call.order > attempt.order:
                 found.append((Abort("explicit-abort", attempt.rid), call))
-                found += [(Abort("abort-prefix-collision", rid), call) for rid in self._prefixes(attempt.rid)]
+                found += [(Abort("abort-prefix-collision", rid), call) for rid in self.scene.beginnings(attempt.rid)]
                 found.append((Abort("abort-all", None), call))
         for kind, cause in (("pause", "pause-abort"), ("weights", "weight-update-abort")):
             for call in scene.calls_between(kind, ended - CALL_AFTER - slack, ended + ENGINE_CALL):
@@ -52,14 +52,6 @@ class Moments:
             if update.at is not None and -CALL_AFTER <= ended - update.at <= ENGINE_CALL:
                 found.append((Abort("weight-update-abort", None), Call("weights", order, update)))
         return list({(abort, id(call.fact)): (abort, call) for abort, call in found}.values())
-
-    @cached_property
-    def _rids(self) -> set[str]:
-        return {attempt.rid for attempt in self.scene.attempts}
-
-    def _prefixes(self, rid: str) -> list[str]:
-        """The known rids that a rid begins with."""
-        return [rid[:end] for end in range(1, len(rid)) if rid[:end] in self._rids]
 
     def lived_on(self, call: Call) -> list[Attempt]:
         """The attempts that were surely alive when a call was carried out and ended well much later."""

@@ -76,9 +76,19 @@ class Scene:
         """The attempts of each rid, in the order in which they began."""
         return group(self.attempts, lambda a: a.rid)
 
+    @cached_property
+    def _lengths(self) -> list[int]:
+        """How many characters rids have, each number once, in order."""
+        return sorted(set(map(len, self.by_rid)) - {0})
+
+    def beginnings(self, rid: str) -> list[str]:
+        """The known rids that are a beginning of another, the shortest first."""
+        shorter = self._lengths[: bisect.bisect_left(self._lengths, len(rid))]
+        return [rid[:length] for length in shorter if rid[:length] in self.by_rid]
+
     def prefixes(self, rid: str) -> list[Attempt]:
         """The attempts whose rid is a beginning of another, the shortest first."""
-        return [a for length in range(1, len(rid)) for a in self.by_rid.get(rid[:length], ())]
+        return [a for beginning in self.beginnings(rid) for a in self.by_rid[beginning]]
 
     @cached_property
     def mixed(self) -> bool:

@@ -218,8 +218,8 @@ def roots_of(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
     by_rid = _timed_out(scene)
     return [
         a
-        for length in range(1, len(attempt.rid))
-        for a in by_rid.get((message_id, attempt.rid[:length]), ())
+        for rid in scene.beginnings(attempt.rid)
+        for a in by_rid.get((message_id, rid), ())
         if a.ended_at is not None
         and ended is not None
         and (_at_once(a, attempt) or _set_back(a, attempt))
