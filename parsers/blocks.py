@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, compress, repeat
-from operator import ne
+from operator import ne, not_
 from typing import Any, BinaryIO
 
 from sglang_lifecycle.parsers import jsonforms, lineforms, requestlog
@@ -218,10 +218,12 @@ class BlockReader(RecordReader):
                     lines.known[place] = 1
                 arrived = zip(form.rids(texts), repeat(form.event), rows.lines, strict=False)
                 lines.arrived.update(zip(places, arrived, strict=False))
-                if form.alike(texts):
+                if not all(together := form.plains(texts)):
+                    others = compress(places, map(not_, together))
+                    lines.single.update((place, self._of_row(row)) for place in others if (row := rows.row(place)))
+                    rows = rows.chosen(together)
+                if rows.places:
                     lines.rows.append(rows)
-                else:
-                    lines.single.update((place, self._of_row(row)) for place in places if (row := rows.row(place)))
         lines.records = sorted(lines.arrived)
         return lines
 

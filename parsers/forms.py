@@ -58,8 +58,9 @@ class Form(Protocol):
     def plain(self, texts: Sequence[Any]) -> bool:
         """Whether a row with these texts can be told together with others."""
 
-    def alike(self, texts: Sequence[Sequence[Any]]) -> bool:
-        """Whether rows with texts, side by side, can all be told together; a quick look."""
+    def plains(self, texts: Sequence[Sequence[Any]]) -> Sequence[bool]:
+        """Which of some rows, their texts side by side, can be told together; nothing where all can."""
+        return ()
 
     def often(self, texts: Sequence[Sequence[Any]]) -> Sequence[bool]:
         """Which of some rows, their texts side by side, may be said often, word for word; nothing where none may."""

@@ -83,10 +83,6 @@ class JsonForm(Form):
         """Whether a record can be told together with others: all can."""
         return True
 
-    def alike(self, texts: Sequence[Sequence[Any]]) -> bool:
-        """The same for several."""
-        return True
-
     def fact(self, source: str, row: Row) -> Fact:
         """The fact of a record."""
         return alone(self.columns([[value] for value in row.texts]), row, source)

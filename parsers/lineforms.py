@@ -63,10 +63,6 @@ class LineForm(Form):
         """Whether a message can be told together with others: all can."""
         return True
 
-    def alike(self, texts: Sequence[Sequence[Any]]) -> bool:
-        """The same for several."""
-        return True
-
     def path(self, texts: Sequence[Any]) -> Any:
         """The path that a message names, if any."""
         return texts[self._path - 1] if self._path is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from operator import attrgetter, itemgetter
+from operator import and_, attrgetter, itemgetter
 from typing import Any
 
 from sglang_lifecycle.parsers import requestlog
@@ -97,14 +97,15 @@ class RecordForm(Form):
             and (self._reason is None or _reason(texts[self._reason]) is not None)
         )
 
-    def alike(self, texts: Sequence[Sequence[bytes]]) -> bool:
-        """Whether all of some records, their values side by side, can be told together."""
-        session, reason = self._session, self._reason
-        return (
-            self._columnar
-            and (session is None or {b"None"}.issuperset(texts[session]))
-            and (reason is None or None not in map(_reason, set(texts[reason])))
-        )
+    def plains(self, texts: Sequence[Sequence[bytes]]) -> Sequence[bool]:
+        """Which of some records, their values side by side, can be told together; nothing where all can."""
+        if not self._columnar:
+            return [False] * len(texts[self._rid])
+        plain = [text == b"None" for text in texts[self._session]] if self._session is not None else []
+        if self._reason is not None:
+            whole = [_reason(text) is not None for text in texts[self._reason]]
+            plain = list(map(and_, plain, whole)) if plain else whole
+        return plain
 
     def fact(self, source: str, row: Row) -> Fact:
         """The fact of a record whose values it takes."""
@@ -257,9 +258,13 @@ def _fill_text(fact: Fact, text: bytes) -> None:
 
 def _openings(texts: Sequence[bytes]) -> list[Any]:
     joined = b"\n".join([text[1 : min(len(text) - 1, OPENING)] for text in texts])
-    if joined.isascii() and all(text[0] == _QUOTE and text.find(b"'", 1) == len(text) - 1 for text in texts):
-        return joined.decode().split("\n")
-    return list(map(_opening, texts))
+    if not joined.isascii():
+        joined = b"\n".join([text[1 : min(len(text) - 1, _BYTES)] for text in texts])
+    openings: list[Any] = [text[: OPENING - 1] for text in joined.decode("utf-8", "replace").split("\n")]
+    for place, text in enumerate(texts):
+        if text[0] != _QUOTE or text.find(b"'", 1) != len(text) - 1:
+            openings[place] = _opening(text)
+    return openings
 
 
 def _size(text: bytes) -> Any:
