@@ -11,7 +11,7 @@ from sglang_lifecycle.analyzers.fingerprint import Release
 from sglang_lifecycle.analyzers.killed import assign
 from sglang_lifecycle.analyzers.lives import Life
 from sglang_lifecycle.analyzers.scene import Call, Scene
-from sglang_lifecycle.parsers.evidence import Event, Evidence
+from sglang_lifecycle.parsers.evidence import OUTSIDE, Event, Evidence
 
 CALLS = {
     "/abort_request": "abort",
@@ -26,9 +26,6 @@ CALLS = {
 
 _CALLED = tuple(CALLS)
 _BATCHES = frozenset({Event.BATCH_PREFILL, Event.BATCH_DECODE})
-
-OUTSIDE = frozenset(e for e in Event if e.startswith(("gateway.", "platform.", "trace.")))
-"""Facts that come from outside a server."""
 
 
 class Incident:

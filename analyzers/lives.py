@@ -126,8 +126,17 @@ class Life:
 
 
 def lives(facts: Sequence[Fact], names: Mapping[str, str] | None = None) -> list[Life]:
-    """Cut facts into servers, and each server's into lives. `names` are those of servers by globs of their logs."""
-    return [life for server, own in _servers(facts, names or {}).items() for life in _cut(server, own)]
+    """Cut facts into servers, and each server's into lives. `names` are those of servers by globs of their logs.
+
+    Servers come in the order of their logs' names: that in which logs were given, or read, decides nothing.
+    """
+    servers = _servers(facts, names or {})
+    ordered = sorted(servers.items(), key=_first_log) if len(servers) > 1 else servers.items()
+    return [life for server, own in ordered for life in _cut(server, own)]
+
+
+def _first_log(server: tuple[str, list[Fact]]) -> str:
+    return min(map(_PROCESS, server[1]), default="")
 
 
 def _servers(facts: Sequence[Fact], names: Mapping[str, str]) -> dict[str, list[Fact]]:
@@ -199,7 +208,7 @@ def _merge(facts: Sequence[Fact]) -> list[Fact]:
     logs: dict[str, list[Fact]] = {}
     for fact in facts:
         logs.setdefault(fact.process, []).append(fact)
-    facts = [fact for log in logs.values() for fact in restored(log)]
+    facts = [fact for _, log in sorted(logs.items()) for fact in restored(log)]
     clocks: dict[str, float] = {}
     keyed = []
     for index, fact in enumerate(facts):

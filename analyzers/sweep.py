@@ -1,4 +1,4 @@
-"""An audit of a long log in bounded memory: requests are judged while it is read, and what is settled is let go.
+"""An audit of long logs in bounded memory: requests are judged while they are read, and what is settled is let go.
 
 A request that has ended is judged once enough of what followed its end has been read; then its facts go, and with them
 what routine says of the server's load at that time. What concerns a server, a session or a request without an end
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 
 from sglang_lifecycle.analyzers import deaths, happenings
 from sglang_lifecycle.analyzers.attempts import Attempt
@@ -30,10 +31,13 @@ from sglang_lifecycle.parsers.forms import AGAIN
 from sglang_lifecycle.parsers.garbage import uncollected
 
 FACTS = 150_000
-"""So many facts are held before what is settled goes."""
+"""So many facts of one log are held before what is settled goes; of several twice as many."""
 
 CONTEXT = 20_000
-"""So many facts, before and after, are what a verdict may rest on; besides those that stay."""
+"""So many facts of one log, before and after, are what a verdict may rest on; of several twice as many.
+
+Besides those that stay.
+"""
 
 _GOES = frozenset({
     Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED, Event.REQUEST_STATS,
@@ -45,7 +49,7 @@ _GOES = frozenset({
 
 
 class Sweep:
-    """Takes the facts of one log in their order and gives the rows of its requests.
+    """Takes the facts of a log in their order, of several in order of time, and gives the rows of their requests.
 
     A rid whose second use comes after the first was settled is given anew, with what is then known of it. `incident`
     makes one of evidence, with what the user knows better than the logs. Of a request that simply finished `count`,
@@ -60,6 +64,7 @@ class Sweep:
     ) -> None:
         self._give, self._incident, self._count = give, incident, count
         self._facts: list[Fact] = []
+        self._logs: set[str] = set()
         self._settled: set[str] = set()
         """Rids that have been given, of which facts are still held."""
         self._gone: dict[str, tuple[RequestRow, int]] = {}
@@ -85,10 +90,11 @@ class Sweep:
             room = max(1, self._limit - len(self._facts))
             more, rest = rest[:room], rest[room:]
             self._facts += more
+            self._logs.update(map(_PROCESS, more))
             self._settled.difference_update([fact.rid for fact in more if fact.event in _USES])
             self._come_back([fact for fact in more if fact.event in _USES and fact.rid in self._left])
             if len(self._facts) >= self._limit:
-                self._judge(len(self._facts) - CONTEXT)
+                self._judge(len(self._facts) - self._context)
 
     def _come_back(self, uses: Iterable[Fact]) -> None:
         """A request that was left has an end, and is judged by that; or its rid is used again."""
@@ -102,7 +108,15 @@ class Sweep:
     @property
     def _limit(self) -> int:
         """So many facts are held at most: what stays is looked at each time."""
-        return self._stayed + max(FACTS, self._stayed)
+        return self._stayed + max(FACTS * self._share, self._stayed)
+
+    @property
+    def _share(self) -> int:
+        return 2 if len(self._logs) > 1 else 1
+
+    @property
+    def _context(self) -> int:
+        return CONTEXT * self._share
 
     def finish(self) -> list[ServerEvent]:
         """The log has ended: the rest of the rows is given. Returns what happened to the server."""
@@ -132,7 +146,7 @@ class Sweep:
         held = self._placed(incident)
         incident.dissolve()
         if settled is not None:
-            self._let_go(settled - CONTEXT, held)
+            self._let_go(settled - self._context, held)
 
     def _placed(self, incident: Incident) -> set[int]:
         """The identities of lines without a rid that are read as those of requests that are not settled."""
@@ -272,6 +286,7 @@ def _count(fact: Fact, later: Fact) -> None:
     fact.detail.update(zip(AGAIN, said, strict=True))
 
 
+_PROCESS = attrgetter("process")
 _ROUNDS = 3  # judgements after which a request that has left the engine is not looked at again
 _LIMITS = 500  # timeouts, the newest, whose times tell the limit
 _USES = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED})
@@ -299,10 +314,10 @@ class _View:
         return self._end(attempt) < (self.settled or 0)
 
     def ended(self, rid: str) -> bool:
-        """Whether the newest use of a rid has an end, which is settled, as those of the others that have one."""
-        attempts = [attempt for _, attempt in self.incident.peers(rid)]
-        ended = [attempt for attempt in attempts if attempt.finish is not None]
-        return attempts[-1].finish is not None and all(map(self.known, ended))
+        """Whether the newest use of a rid on each server has an end, which is settled, as those of the others."""
+        newest = {scene.life.server: attempt for scene, attempt in self.incident.peers(rid)}
+        ended = [attempt for _, attempt in self.incident.peers(rid) if attempt.finish is not None]
+        return all(attempt.finish is not None for attempt in newest.values()) and all(map(self.known, ended))
 
     def _end(self, attempt: Attempt) -> int:
         return self.places.get(id(attempt.finish), 0)
@@ -354,6 +369,11 @@ class _Rids:
 _PARTS = 64  # one at a time is made a dictionary of
 
 
+def _same(before: RequestRow, found: RequestRow) -> bool:
+    """Whether two rows are about one end: when the rid is used again, less may be left of what came before it."""
+    return found.times.ended is not None and (before.server, before.times.ended) == (found.server, found.times.ended)
+
+
 @cache
 def _fields(kind: type[Model]) -> set[str]:
     return set(kind.model_fields)
@@ -372,7 +392,11 @@ class _Rows:
         if not self._keeps(found):
             return
         before = self._rows.get(found.rid)
-        if before is not None and before.status == "interrupted" != found.status:
+        if (
+            before is not None
+            and before.status == "interrupted"
+            and (found.status != "interrupted" or _same(before, found))
+        ):
             return
         for model in (found, found.times):  # which fields are set is the same for all: half of what a row takes
             object.__setattr__(model, "__pydantic_fields_set__", _fields(type(model)))
@@ -414,7 +438,7 @@ def audit(
     ignores: Callable[[str], bool] = lambda _: False,
     everything: bool = True,
 ) -> tuple[Audit, Evidence] | None:
-    """The audit of a long log whose facts `stream` gives away as they are read; None where it can't.
+    """The audit of long logs whose facts `stream` gives away as they are read; None where it can't.
 
     The bounds are as for an audit of what is held whole. Requests that `ignores` names are marked as synthetic; without
     `everything` those that simply finished are counted but not listed.

@@ -103,7 +103,7 @@ def _whole(question: Request, cluster: str | None) -> tuple[Audit, Evidence]:
 
 
 def _swept(question: Request, cluster: str | None, everything: bool) -> tuple[Audit, Evidence] | None:
-    """The audit of one very large log, in bounded memory; None where there is no such log, or it has to be held."""
+    """The audit of very large logs, in bounded memory; None where there are none, or they have to be held."""
     if not question.very_large or not question.absolute:
         return None
     from sglang_lifecycle.analyzers import sweep

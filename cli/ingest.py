@@ -48,7 +48,7 @@ def command(
 
 
 def _streamed(question: Request, output: str, cluster: str | None, shards: str | None) -> tuple[Evidence, int] | None:
-    """Write the store of one very large log while it is read; None where it has to be held."""
+    """Write the store of very large logs while they are read; None where they have to be held."""
     if not question.very_large:
         return None
     from sglang_lifecycle.parsers.store import writing

@@ -107,15 +107,15 @@ class Request:
     def stream(
         self, take: Callable[[list[Fact]], None], cluster: str | None = None, shards: str | None = None
     ) -> Evidence | None:
-        """Read a very large log without holding it: `take` gets its facts; returns the evidence but for these.
+        """Read very large logs without holding them: `take` gets their facts; returns the evidence but for these.
 
-        None where it has to be held: what was taken is then worth nothing.
+        None where they have to be held: what was taken is then worth nothing.
         """
-        from sglang_lifecycle.parsers import envelopes, log
+        from sglang_lifecycle.parsers import envelopes, log, store
 
         envelopes.tell(self.envelopes)
         with workers(self.paths, cluster, shards) as pool, progress("reading") as report:
-            if pool is None:
+            if pool is None or any(map(store.is_store, self.paths)):
                 return None
             evidence = log.stream(self.paths, take, pool, tz=self.zone, progress=report)
         if evidence is not None:

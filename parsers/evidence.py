@@ -89,6 +89,9 @@ class Event(StrEnum):
     WATCHDOG_FIRED = "watchdog.fired"
 
 
+OUTSIDE = frozenset(event for event in Event if event.startswith(("gateway.", "platform.", "trace.")))
+"""What comes from outside a server."""
+
 RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 """What the request log writes."""
 
@@ -173,7 +176,10 @@ class Source:
 
 @dataclass(slots=True)
 class Evidence:
-    """All facts of a set of inputs, in the order of each source's lines, sources one after the other."""
+    """All facts of a set of inputs, in the order of each source's lines.
+
+    Sources come one after the other; those that were read side by side, in order of time.
+    """
 
     facts: list[Fact] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from datetime import tzinfo
 from functools import partial
 from pathlib import Path
 
-from sglang_lifecycle.parsers import exhibits, requestlog, views
-from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
+from sglang_lifecycle.parsers import exhibits, ranges, requestlog, views
+from sglang_lifecycle.parsers.evidence import OUTSIDE, Event, Evidence, Fact, Source
 from sglang_lifecycle.parsers.file import Input
 from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.inputs import expand
+from sglang_lifecycle.parsers.interleaving import interleaved
 from sglang_lifecycle.parsers.outside import Choose, Outside
 from sglang_lifecycle.parsers.prefix import Prefix, zone
 from sglang_lifecycle.parsers.records import STARTS, RecordReader
@@ -71,12 +72,13 @@ class Reading:
             total = sum(one.size for one in inputs)
             done = 0
             for one in inputs:
-                self._take(one, partial(_report, progress, done, total) if progress is not None else None, pool)
+                self.take(one, partial(_report, progress, done, total) if progress is not None else None, pool)
                 done += one.size
         if progress is not None:
             progress(total, total)
 
-    def _take(self, one: Input, report: Callable[[int], None] | None, pool: Executor | None) -> None:
+    def take(self, one: Input, report: Callable[[int], None] | None = None, pool: Executor | None = None) -> None:
+        """Read one of the inputs; `report` is called with its bytes read."""
         if one.files[0].exhibit:
             self._read.append(exhibits.read(one.name, one.files[0].path))
             views.remember(one.name, views.View(one.files[0].path, one.size), None)
@@ -130,25 +132,61 @@ def stream(
     tz: str | None = None,
     progress: Progress | None = None,
 ) -> Evidence | None:
-    """Read one large log without holding its facts: `take` gets them in their order, some tens of thousands at a time.
+    """Read large logs without holding their facts: `take` gets them as they come, those of several in order of time.
 
-    Returns the evidence but for the facts; None where that can't be done, for instance with several logs: what was
-    taken is then worth nothing. Raises `UnknownZone`.
+    Returns the evidence but for the facts; None where that can't be done, as with logs of which one repeats records of
+    another: what was taken is then worth nothing. Raises `UnknownZone`.
     """
     evidence = Evidence()
     inputs = expand(paths, evidence.failed, progress)
-    if len(inputs) != 1 or inputs[0].files[0].exhibit:
+    if not inputs or any(one.files[0].exhibit for one in inputs):
         return None
-    log = Log(inputs[0], zone(tz) if tz is not None else None, reader)
-    report = partial(_report, progress, 0, inputs[0].size) if progress is not None else None
+    offsets, total = [0] * len(inputs), sum(one.size for one in inputs)
+
+    def report(number: int, offset: int) -> None:
+        offsets[number] = offset
+        if progress is not None:
+            progress(sum(offsets), total)
+
+    logs: list[Log | Evidence] = []
+    parts: list[Iterable[list[Fact]]] = []
     try:
         with uncollected():
-            if not log.stream(pool, take, report):
-                return None
-    except OSError:  # whoever holds it all says what is wrong, and keeps what could be read
+            for number, one in enumerate(inputs):
+                if len(inputs) > 1 and one.size <= ranges.SIZE:
+                    small = Reading(tz)
+                    small.take(one, partial(report, number))
+                    logs.append(whole := small.evidence())
+                    parts += ([group] for group in _apart(whole.facts))
+                else:
+                    logs.append(log := Log(one, zone(tz) if tz is not None else None, reader))
+                    parts.append(log.stream(pool, partial(report, number), len(inputs)))
+            for found in interleaved(list(map(_its_own, parts))) if len(inputs) > 1 else parts[0]:
+                take(found)
+    except (OSError, ranges.Apart):  # whoever holds it all says what is wrong, and keeps what could be read
         return None
-    evidence.sources += [source for source, _ in log.finish()]
+    for each in logs:
+        evidence.sources += each.sources if isinstance(each, Evidence) else [source for source, _ in each.finish()]
+        evidence.failed += each.failed if isinstance(each, Evidence) else []
     return evidence
+
+
+def _apart(facts: Iterable[Fact]) -> Iterable[list[Fact]]:
+    """The facts of each stream of a log, and apart from its own words those from around it."""
+    found: dict[tuple[str, bool], list[Fact]] = {}
+    for fact in facts:
+        found.setdefault((fact.process, fact.event in OUTSIDE), []).append(fact)
+    return found.values()
+
+
+def _its_own(parts: Iterable[list[Fact]]) -> Iterator[list[Fact]]:
+    """The facts of a log that tells of a scheduler, whose records no other log repeats; else raises `Apart`."""
+    speaks = False
+    for found in parts:
+        speaks = speaks or any(fact.event in _SCHEDULERS for fact in found)
+        if not speaks and any(fact.event in _FOLDED for fact in found):
+            raise ranges.Apart
+        yield found
 
 
 def reader(source: Source, zone_of_log: tzinfo) -> Outside:

@@ -319,40 +319,45 @@ def printed(place: Place, texts: Sequence[str], gaps: Sequence[tuple[str, str]])
     return False
 
 
+class Apart(Exception):
+    """Only one reader of all of a log can tell what it says, or all of its facts have to be held."""
+
+
 def read(
     found: Sequence[Place],
     joined: Joined,
     zone: tzinfo,
     pool: Executor,
     report: Callable[[int], None] | None = None,
-    taken: Callable[[Joined], bool] = lambda _: True,
-) -> bool:
-    """Read the ranges of a log; `taken` is called after each of them, and may answer that it is no use going on.
+    logs: int = 1,
+) -> Iterator[Joined]:
+    """Read the ranges of a log, one of so many that are read at once; what is known after each of them.
 
-    Returns False where only one reader of all of it can tell what it says. Raises OSError.
+    Raises `Apart`, OSError.
     """
     try:
-        for place, part in _ahead(pool, found, zone):
-            if not joined.add(place, part) or not taken(joined):
-                return False
+        for place, part in _ahead(pool, found, zone, max(2, _AHEAD // logs)):
+            if not joined.add(place, part):
+                raise Apart
+            yield joined
             if report is not None:
                 report(place.base + place.end)
         if joined.strangers or joined.gaps:
             texts, gaps = sorted(joined.strangers), sorted(joined.gaps)
             checks = [pool.submit(printed, place, texts, gaps) for place in found]
-            return not any(check.result() for check in checks)
-    except BrokenExecutor:  # its workers have died
-        return False
-    return True
+            if any(check.result() for check in checks):
+                raise Apart
+    except BrokenExecutor as died:
+        raise Apart from died
 
 
-def _ahead(pool: Executor, found: Sequence[Place], zone: tzinfo) -> Iterator[tuple[Place, Range]]:
+def _ahead(pool: Executor, found: Sequence[Place], zone: tzinfo, most: int) -> Iterator[tuple[Place, Range]]:
     """The ranges in their order; the workers are kept busy, but not so far ahead that their answers pile up."""
     waiting: deque[tuple[Place, Future[Range]]] = deque()
     rest = iter(found)
     try:
         while True:
-            while len(waiting) < _AHEAD and (place := next(rest, None)) is not None:
+            while len(waiting) < most and (place := next(rest, None)) is not None:
                 waiting.append((place, pool.submit(read_range, place, zone)))
             if not waiting:
                 return

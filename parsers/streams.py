@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -121,52 +122,50 @@ class Log:
             self._held = None
 
     def stream(
-        self, pool: Executor, take: Callable[[list[Fact]], None], report: Callable[[int], None] | None = None
-    ) -> bool:
-        """Read it in ranges and give their facts away, range by range; whether that could be done.
+        self, pool: Executor, report: Callable[[int], None] | None = None, logs: int = 1
+    ) -> Iterator[list[Fact]]:
+        """Read it in ranges, one of so many logs that are read at once, and give their facts away, range by range.
 
-        It can't where anything in the log is from around the server. Raises OSError.
+        Raises `Apart` where that can't be, as where anything in the log is from around the server; OSError.
         """
         times = clock.Clock()
         held: list[Fact] = []  # facts that a later stamp may bound
-
-        def taken(joined: ranges.Joined) -> bool:
+        if self._log.problem is not None or any(views.look(file).turned for file in self._log.files):
+            raise ranges.Apart
+        for joined in self._joining(pool, report, logs):
             facts, joined.facts = joined.facts, []
             if joined.outside or len(held) > _UNDATED:
-                return False
+                raise ranges.Apart
             waiting = times.take(facts)
             if len(self._parts) > 1:
                 self._count(joined)
                 self._place(None, facts)
             held.extend(facts)
             settled = len(held) - waiting
-            take(held[:settled])
+            yield held[:settled]
             del held[:settled]
-            return True
-
-        if self._log.problem is not None or any(views.look(file).turned for file in self._log.files):
-            return False
-        if not self._together(pool, report, taken):
-            return False
         times.finish()
-        take(held)
+        yield held
+
+    def _together(self, pool: Executor, report: Callable[[int], None] | None) -> bool:
+        """Read it in ranges, by the processes of a pool; whether that tells what one reader would have made of it."""
+        try:
+            deque(self._joining(pool, report), 0)
+        except ranges.Apart:
+            return False
         return True
 
-    def _together(
-        self,
-        pool: Executor,
-        report: Callable[[int], None] | None,
-        taken: Callable[[ranges.Joined], bool] = lambda _: True,
-    ) -> bool:
-        """Read it in ranges, by the processes of a pool; whether that tells what one reader would have made of it."""
+    def _joining(self, pool: Executor, report: Callable[[int], None] | None, logs: int = 1) -> Iterator[ranges.Joined]:
+        """Read it in ranges, by the processes of a pool; what is known after each of them. Raises `Apart`."""
         found = self.places()
         if not found:
-            return False
+            raise ranges.Apart
         joined = self._joined = ranges.Joined(self._log.name)
         try:
-            if not ranges.read(found, joined, self.zone, pool, report, taken):
-                self._parts = []
-                return False
+            yield from ranges.read(found, joined, self.zone, pool, report, logs)
+        except ranges.Apart:
+            self._parts = []
+            raise
         finally:
             self._joined = None
         self._count(joined)
@@ -177,7 +176,6 @@ class Log:
         source = reader.source
         source.lines, source.bytes = joined.lines, self._log.size
         source.recognised, source.unknown = joined.recognised, joined.unknown
-        return True
 
     def places(self) -> list[ranges.Place]:
         """Its ranges; none where only one reader can read it. Raises OSError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -46,9 +47,42 @@ def test_rows_and_events_are_those_of_an_audit(all_recorded: list[Any], narrow: 
         assert [each.summary for each in events] == [each.summary for each in scenario.audit.server_events], scenario
 
 
-def test_several_logs_are_held(recorded: Any, pool: ProcessPoolExecutor) -> None:
-    logs = [str(recorded(name).server_log) for name in ("0.5.23/s06_abort", "0.5.10/s06_abort")]
+SEVERAL = [
+    ("0.5.23/s06_abort", "0.5.10/s06_abort"),
+    ("0.5.23/s14_timeout_prefix", "0.5.23/s18_two_lives", "0.5.9/s12_json_stdout"),
+    ("0.5.10/s05_disconnect", "0.5.23/s02a_session"),
+]
+
+
+@pytest.mark.parametrize("size", [4 << 10, 32 << 20])
+@pytest.mark.parametrize("names", SEVERAL)
+def test_several_logs_are_judged_in_order_of_time(
+    recorded: Any, names: tuple[str, ...], size: int, narrow: None, pool: ProcessPoolExecutor, monkeypatch: Any
+) -> None:
+    """Read in ranges, or whole where they are small."""
+    monkeypatch.setattr(ranges, "SIZE", size)
+    monkeypatch.setattr(sweep, "CONTEXT", 100)
+    logs = [str(recorded(name).server_log) for name in names]
+    found = sweep.audit(lambda take: stream(logs, take, pool), Incident)
+    assert found is not None
+    assert found[0] == audited(Incident(read(logs)))
+
+
+def test_a_log_that_repeats_the_records_of_another_is_held(recorded: Any, pool: ProcessPoolExecutor) -> None:
+    logs = [str(recorded("0.5.10/s12_text_dir").logs)]
+    assert len(read(logs).sources) > 1
     assert sweep.audit(lambda take: stream(logs, take, pool), Incident) is None
+
+
+def test_a_store_among_logs_is_no_log(
+    recorded: Any, large: list[bool], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = [str(recorded(name).server_log) for name in SEVERAL[0]]
+    assert main(["ingest", logs[0], "-o", str(tmp_path / "kept.parquet")]) == 0
+    capsys.readouterr()
+    assert main(["audit", str(tmp_path / "kept.parquet"), logs[1], "--format", "json"]) == 0
+    wanted = {row.rid for row in audited(Incident(read(logs))).requests}
+    assert {row["rid"] for row in json.loads(capsys.readouterr().out)["requests"]} == wanted
 
 
 WAITED = TIMEOUT.replace("running", "waiting")

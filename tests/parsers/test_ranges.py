@@ -153,9 +153,10 @@ def test_most_logs_need_no_second_reading(all_recorded: list[Any], monkeypatch: 
     joined: list[bool] = []
     original = ranges.read
 
-    def counting(*arguments: Any) -> bool:
-        joined.append(original(*arguments))
-        return joined[-1]
+    def counting(*arguments: Any) -> Iterator[ranges.Joined]:
+        joined.append(False)
+        yield from original(*arguments)
+        joined[-1] = True
 
     monkeypatch.setattr(ranges, "read", counting)
     for scenario in all_recorded:
