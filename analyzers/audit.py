@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
-from math import inf
 
 from sglang_lifecycle.analyzers import happenings
 from sglang_lifecycle.analyzers.catalogue import cause
@@ -31,11 +30,7 @@ def audit(incident: Incident, since: float | None = None, until: float | None = 
     return Audit(
         inputs=inputs(incident.evidence),
         totals=totals(rows),
-        server_events=[
-            event(h)
-            for h in sorted(happenings.of(incident), key=lambda h: inf if h.at is None else h.at)
-            if within(h.at, since, until)
-        ],
+        server_events=in_order(event(h) for h in happenings.of(incident) if within(h.at, since, until)),
         requests=rows,
     )
 
@@ -48,6 +43,11 @@ def event(happening: ServerHappening) -> ServerEvent:
         summary=happening.summary,
         evidence=[evidence_line(fact) for fact in happening.evidence],
     )
+
+
+def in_order(events: Iterable[ServerEvent]) -> list[ServerEvent]:
+    """Events by their times; those of one moment by their lines, and what has no time comes last."""
+    return sorted(events, key=lambda each: (each.at is None, each.at, [(e.source, e.line) for e in each.evidence[:1]]))
 
 
 def inputs(evidence: Evidence) -> list[InputReport]:

@@ -19,8 +19,8 @@ class ServerHappening:
     at: float | None
     summary: str
     evidence: list[Fact]
-    life: int = 1
-    """The number of the server's life."""
+    life: tuple[str, int] | None = None
+    """The server and the number of its life, where no line shows it."""
 
 
 def of(incident: Incident) -> Iterator[ServerHappening]:
@@ -37,7 +37,7 @@ def of(incident: Incident) -> Iterator[ServerHappening]:
             yield ServerHappening(end.cause, end.at, end.summary, end.evidence)
         if scene.life.restarted:
             text = "another life of this server follows"
-            yield ServerHappening("server-restarted", scene.life.end, text, [], scene.life.number)
+            yield ServerHappening("server-restarted", scene.life.end, text, [], (scene.life.server, scene.life.number))
 
 
 def _calls(scene: Scene) -> Iterator[ServerHappening]:

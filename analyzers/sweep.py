@@ -17,7 +17,7 @@ from operator import attrgetter
 
 from sglang_lifecycle.analyzers import deaths, happenings
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.audit import Tally, event, inputs, inside, order, row, within
+from sglang_lifecycle.analyzers.audit import Tally, event, in_order, inputs, inside, order, row, within
 from sglang_lifecycle.analyzers.explain import simply_finished
 from sglang_lifecycle.analyzers.happenings import ServerHappening
 from sglang_lifecycle.analyzers.incident import CALLS, Incident
@@ -69,7 +69,7 @@ class Sweep:
         """Rids that have been given, of which facts are still held."""
         self._gone: dict[str, tuple[RequestRow, int]] = {}
         """Requests without an end that left the engine, by the lines read so far: their rows, and since which round."""
-        self._happened: dict[tuple[str, str, int], ServerEvent] = {}
+        self._happened: dict[tuple[object, ...], ServerEvent] = {}
         self._round = 0
         self._stayed = 0
         self._left: dict[str, tuple[RequestRow, bool]] = {}
@@ -127,7 +127,7 @@ class Sweep:
         for rid, found in self._mentioned.items():
             if rid not in before:
                 self._give(found)
-        return sorted(self._happened.values(), key=lambda each: (each.at is None, each.at))
+        return in_order(self._happened.values())
 
     def _judge(self, settled: int | None) -> None:
         """Give the rows of requests that ended before a place among the facts; without one, of all."""
@@ -209,10 +209,9 @@ class Sweep:
     def _note(self, incident: Incident, view: _View) -> None:
         """Note what happened to the server."""
         for happening in happenings.of(incident):
-            first = happening.evidence[0] if happening.evidence else None
             if view.settled is None or self._before(happening, view):
-                key = happening.cause, first.source if first else "", first.line if first else happening.life
-                self._happened.setdefault(key, event(happening))
+                shown: list[object] = [(fact.source, fact.line) for fact in happening.evidence[:1]] or [happening.life]
+                self._happened.setdefault((happening.cause, *shown), event(happening))
 
     def _before(self, happening: ServerHappening, view: _View) -> bool:
         """Whether something happened before what is settled, or is as old as that where no line shows it."""
@@ -259,15 +258,15 @@ def _outlined(facts: Iterable[Fact]) -> Iterable[Fact]:
     looked for between the arrival and the end of whoever waited meanwhile.
     """
     kept: dict[int, Fact] = {}
-    told: dict[str, list[int]] = {}
+    told: dict[tuple[str, str], list[int]] = {}
     counting: set[int] = set()
     for fact in facts:
         if fact.event in _APART:
             told.clear()
         elif fact.event is Event.REQUEST_FINISHED and fact.rid is not None:
-            told.pop(fact.rid, None)
+            told.pop((fact.process, fact.rid), None)
         elif fact.event is Event.OUTPUT_UNDELIVERABLE and fact.rid is not None and not fact.tainted:
-            both = told.setdefault(fact.rid, [])
+            both = told.setdefault((fact.process, fact.rid), [])
             if len(both) > 1:
                 first, between = both[0], kept.pop(both.pop())
                 if first not in counting:

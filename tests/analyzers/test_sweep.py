@@ -226,6 +226,25 @@ def test_what_happened_long_ago_still_counts(
     assert all(row.model_fields_set == set(RequestRow.model_fields) for row in found[0].requests)
 
 
+@pytest.mark.parametrize("name", LONG_AGO)
+def test_the_same_rids_on_two_servers_at_once(
+    name: str, tmp_path: Path, pool: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "FACTS", 60)
+    monkeypatch.setattr(sweep, "CONTEXT", 20)
+    logs = []
+    for server in ("a", "b"):
+        (tmp_path / server).mkdir()
+        begins = [(0, f"[{clock(0)}] server_args=ServerArgs(model_path='{server}')")]
+        logs.append(str(write(tmp_path / server / "server.log", begins + LONG_AGO[name] + traffic(0, 300))))
+    wanted = audited(Incident(read(logs)))
+    found = sweep.audit(lambda take: stream(logs, take, pool), Incident)
+    assert found is not None
+    assert judged(found[0].requests) == judged(wanted.requests)
+    assert found[0].server_events == wanted.server_events
+    assert found[0].totals == wanted.totals
+
+
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ProcessPoolExecutor]:
     with ProcessPoolExecutor(2, get_context("spawn")) as found:
