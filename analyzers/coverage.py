@@ -11,6 +11,7 @@ from statistics import median, mode
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import inputs
+from sglang_lifecycle.analyzers.behaviours import ONE_LEVEL, TEXT_BY_LEVEL
 from sglang_lifecycle.analyzers.coverage_models import Coverage, Gap, LifeCoverage, Offset, RequestLog, Switch
 from sglang_lifecycle.analyzers.explain import timestamp
 from sglang_lifecycle.analyzers.incident import Incident
@@ -165,9 +166,9 @@ def _levels(scene: Scene, records: list[Fact]) -> set[int]:
         if not fields or fact.detail.get("cut") or fact.event is Event.REQUEST_RECEIVED_OPENAI:
             continue
         whole, sampling = "text" in fields or "input_ids" in fields, "sampling_params" in fields
-        if scene.release.within("0.3.6", "0.4.3"):
+        if scene.release.has(ONE_LEVEL):
             found |= {0, 1}
-        elif scene.release.within("0.4.4", "0.4.8"):
+        elif scene.release.has(TEXT_BY_LEVEL):
             found |= {1, 2} if whole else {0}
         else:
             found |= {2, 3} if whole else {1} if sampling else {0}

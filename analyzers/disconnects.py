@@ -7,6 +7,7 @@ import bisect
 from sglang_lifecycle.analyzers import deaths, outcomes, twins, zombies
 from sglang_lifecycle.analyzers.accounting import last_listed
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import QUEUE_ABORT_HANGS
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
@@ -94,12 +95,9 @@ _OR_TWIN = [("duplicate-rid", "the client's log: did it leave before it sent the
 def unanswered(scene: Scene, attempt: Attempt, until: int) -> list[tuple[str, str]]:
     """The aborts that may have taken it out of the queue before a place, each with what would decide.
 
-    Up to 0.4.8 whoever is aborted there gets no answer and no `Finish`, and hangs until its client leaves: to 0.4.6 the
-    scheduler tells nobody (managers/scheduler.py:abort_request), then the API server does not tell who waits
-    (managers/tokenizer_manager.py:_handle_abort_req). A client that waits can be hit from 0.4.4 on, when an abort takes
-    in the rids that begin with its own, and from 0.4.7 on by a call.
+    Up to 0.4.8 whoever is aborted there hangs until its client leaves.
     """
-    if not scene.release.may_be("0.4.4", "0.4.8"):
+    if not scene.release.may_have(QUEUE_ABORT_HANGS):
         return []
     found = []
     calls = scene.call_orders.get("abort", [])

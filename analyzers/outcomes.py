@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sglang_lifecycle.analyzers import abort_origin, deaths, rid_validity, timeouts, transfers
 from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import NO_REASON
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.scene import Scene
@@ -120,7 +121,7 @@ _OF_STUBS = frozenset({"queue_full", "priority_evicted"})
 
 def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     """One that ran to its end. Up to 0.5.9 a whole `Finish` may lack a reason; later ones all have one."""
-    whole = scene.release.may_be("0.3.6", "0.5.9") and not finish.detail.get("cut")
+    whole = scene.release.may_have(NO_REASON) and not finish.detail.get("cut")
     if transfers.handed_over(scene, attempt):
         return _refused_all_the_same(scene, attempt, _OF_A_STUB) or transfers.sent(scene, attempt)
     if finish.finish_type is None and not whole:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import MARK_STAYS
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.texts import QUEUE_ENDS, REFUSALS
@@ -56,7 +57,7 @@ class _Before:
     @property
     def may_stick(self) -> bool:
         """Whether a turn that is dropped may leave its mark."""
-        return self.scene.release.may_be("0.5.11", "0.5.21")
+        return self.scene.release.may_have(MARK_STAYS)
 
     @property
     def in_queue(self) -> bool:

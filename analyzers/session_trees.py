@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from sglang_lifecycle.analyzers import deaths, time_stats
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import MARK_STAYS, STREAMING_SESSIONS
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
 from sglang_lifecycle.analyzers.explain import evidence_line, judge, timestamp
 from sglang_lifecycle.analyzers.finding import Finding
@@ -135,7 +136,7 @@ class _Session:
 
         `Session._inflight`, which a drop does not clear from 0.5.11 to 0.5.21 (`session/session_controller.py`).
         """
-        if not self.nodes or not self.streaming or not self.scene.release.within("0.5.11", "0.5.21"):
+        if not self.nodes or not self.streaming or not self.scene.release.has(MARK_STAYS):
             return False
         return self.nodes[-1].dropped and self.nodes[-1].accepted
 
@@ -179,7 +180,7 @@ def _streaming(scene: Scene, facts: Lines, nodes: Sequence[Node]) -> bool | None
 
     None streams before 0.5.10 (`managers/session_controller.py`), or without `--enable-streaming-session`.
     """
-    if scene.release.within("0.3.6", "0.5.9") or scene.life.args.get("enable_streaming_session") is False:
+    if not scene.release.may_have(STREAMING_SESSIONS) or scene.life.args.get("enable_streaming_session") is False:
         return False
     if streams(fact for _, fact in facts):
         return True

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from sglang_lifecycle.analyzers import deaths, disconnects, dumped, mentions, missing, unlogged
 from sglang_lifecycle.analyzers.accounting import MARGIN, gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import QUEUE_ABORTED_KEPT
 from sglang_lifecycle.analyzers.finding import Finding, undecided
 from sglang_lifecycle.analyzers.hidden import FILTER, hidden, switched
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
@@ -179,18 +180,14 @@ _ENDED = frozenset({Event.PROCESS_EXITED, Event.PROCESS_CRASHED})
 
 
 def _cut_by_shutdown(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
-    """Whether a shutdown cut it: the processes have gone, or the drain still listed it and is to be believed.
-
-    From 0.4.9 to 0.5.12 it lists what was aborted in the queue as well, since
-    `managers/tokenizer_manager.py:_handle_abort_req` keeps its state.
-    """
+    """Whether a shutdown cut it: the processes have gone, or the drain still listed it and is to be believed."""
     if deaths.remembered(scene, attempt) is False:
         return False  # it had ended before the list of what was left
     if scene.life.restarted or scene.life.killed:
         return True
     if any(f.event in _ENDED for f in end.evidence) or end.evidence[0].detail.get("forced"):
         return True
-    return bool(deaths.remembered(scene, attempt)) and not scene.release.may_be("0.4.9", "0.5.12")
+    return bool(deaths.remembered(scene, attempt)) and not scene.release.may_have(QUEUE_ABORTED_KEPT)
 
 
 def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
@@ -285,7 +282,7 @@ def _possible(scene: Scene, attempt: Attempt) -> list[str]:
     A server that drains lists what is left, and in 0.4.9 to 0.5.12 what was aborted in the queue as well.
     """
     listed = bool(attempt.of(Event.SERVER_DRAINING))
-    leaks = listed and scene.release.may_be("0.4.9", "0.5.12")
+    leaks = listed and scene.release.may_have(QUEUE_ABORTED_KEPT)
     names = [*["watchdog-timeout"] * _hung(attempt), "in-flight", "finished", *["server-shutdown"] * listed]
     return [*names, *["explicit-abort", "client-disconnect"] * leaks]
 

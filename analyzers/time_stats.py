@@ -7,6 +7,7 @@ absurd values, and a negative queue time is the mark of a retraction (0.5.3 to 0
 from __future__ import annotations
 
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import STATS_UNSTAMPED
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
@@ -22,7 +23,7 @@ def durations(scene: Scene, attempt: Attempt) -> tuple[float | None, float | Non
     finish = attempt.finish
     waited = ran = None
     stats = next((f for f in attempt.of(Event.REQUEST_STATS) if f.detail.get("kind") != "unknown"), None)
-    if stats is not None and not scene.release.within("0.3.6", "0.5.2"):
+    if stats is not None and not scene.release.has(STATS_UNSTAMPED):
         waited, ran = _believable(stats.queue_s), _believable(stats.forward_s)
     if finish is not None:
         latency = attempt.latency

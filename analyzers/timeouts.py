@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from sglang_lifecycle.analyzers import limits, strokes, zombies
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import TIMEOUT_BY_RID
 from sglang_lifecycle.analyzers.finding import Cause, Finding
 from sglang_lifecycle.analyzers.limits import ITERATION, KINDS, SLACK, STROKE, Kind, Told, finely_dated, spent
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
@@ -118,7 +119,7 @@ def _anothers(struck: _Struck) -> Finding | None:
 
 def _unseen_root(struck: _Struck) -> Finding | None:
     """The reason's form is the other stage's, or its time was too short: only another rid's timeout (0.5.20 on)."""
-    if struck.roots or not struck.scene.release.may_be("0.5.20"):
+    if struck.roots or not struck.scene.release.may_have(TIMEOUT_BY_RID):
         return None
     kind, told = struck.kind, None
     if not struck.fits and not _requeued(struck):
@@ -171,7 +172,7 @@ def _own(struck: _Struck) -> Finding:
 def _perhaps_anothers(struck: _Struck) -> str | None:
     """What would decide whether it was not another rid's timeout after all (0.5.20 on); None where it was not."""
     scene, attempt, told = struck.scene, struck.attempt, struck.told
-    if not scene.release.may_be("0.5.20"):
+    if not scene.release.may_have(TIMEOUT_BY_RID):
         return None
     if told is None or not told.exceeded:
         if struck.roots:
@@ -212,7 +213,7 @@ def _open_prefix(scene: Scene, attempt: Attempt) -> bool:
 
 def roots_of(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
     """Attempts whose own timeout can have hit this one: a rid that is its prefix, the same text, the same stroke."""
-    if not scene.release.may_be("0.5.20"):
+    if not scene.release.may_have(TIMEOUT_BY_RID):
         return []
     ended = attempt.ended_at
     by_rid = _timed_out(scene)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sglang_lifecycle.analyzers import session_params
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import TIMEOUT_BY_RID
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.texts import ended_plainly
@@ -43,7 +44,7 @@ def _causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> Iterator[str]:
         prefix = attempt.rid != other.rid and attempt.rid.startswith(other.rid)
         if finish.message_id in KINDS:
             yield KINDS[finish.message_id].cause
-            if prefix and scene.release.may_be("0.5.20"):
+            if prefix and scene.release.may_have(TIMEOUT_BY_RID):
                 yield "timeout-prefix-collision"
         elif ended_plainly(finish):
             if prefix:

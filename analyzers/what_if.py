@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from sglang_lifecycle.analyzers import deaths, session_trace, zombies
+from sglang_lifecycle.analyzers import deaths, fingerprint, session_trace, zombies
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import STREAM_ABORT_LOST
 from sglang_lifecycle.analyzers.explain import judge
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.incident import Incident
@@ -27,8 +28,6 @@ from sglang_lifecycle.replay.requests import SessionParams
 from sglang_lifecycle.replay.what_if import FINISHED, Act, Deed, Ended, Job, simulate
 
 _BEFORE = 0.02  # seconds by which an abort comes before the end that it brings
-_ZOMBIES = ("0.5.18", "0.5.19")
-"""Releases in which a stream's abort is lost when its client leaves (`TokenizerManager`, not the scheduler)."""
 
 _REFUSED = frozenset({
     "session-unknown", "session-closed", "session-reaped", "session-parent-unknown", "session-parent-unfinished",
@@ -110,7 +109,9 @@ def _number(name: str, value: float | None) -> float | int | None:
 
 
 def _without_zombies(change: Change) -> bool:
-    return change.no_zombies or (change.version is not None and not change.version.startswith(_ZOMBIES))
+    if change.version is None:
+        return change.no_zombies
+    return change.no_zombies or not fingerprint.told(change.version).has(STREAM_ABORT_LOST)
 
 
 def _config(scene: Scene, model: Replayer) -> Config:
