@@ -90,8 +90,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     else:
         finding = _unseen(scene, attempt)
     for cause in _further(scene, attempt):
-        if finding.confidence != "proven":
-            finding.admit(cause, WOULD_DECIDE[cause])
+        finding.admit(cause, WOULD_DECIDE[cause])
     if finding.cause in _REFUSED:
         finding.stage = "before-scheduler"
     elif finding.stage == "unknown":
@@ -268,9 +267,8 @@ def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
     calls = _fresh(scene, _aborts_near(scene, [attempt]), [attempt])
     roots = bool(left(scene, attempt) or _open_prefixes(scene, attempt))
     for cause in [*["explicit-abort"] * bool(calls), *["abort-prefix-collision"] * roots]:
-        finding.confidence = "likely"
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != cause]
-        finding.admit(cause, WOULD_DECIDE[cause])
+        finding.soften((cause, WOULD_DECIDE[cause]))
     return finding
 
 
@@ -353,7 +351,7 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
         finding.admit("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"])
     engine = _engine(scene, attempt, members)
     if finding is not None and engine is not None and engine[0] not in dict(finding.candidates):
-        finding.candidates.append((engine[0], WOULD_DECIDE[engine[0]]))
+        finding.admit(engine[0], WOULD_DECIDE[engine[0]])
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != engine[0]]
     return finding
 

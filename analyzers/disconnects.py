@@ -30,8 +30,7 @@ def _reply_lost(scene: Scene, attempt: Attempt, gone: Fact) -> Finding | None:
         finding = outcomes.by_message(scene, attempt, rejected[0])
         finding.effects.append("reply-lost")
         finding.evidence.append(gone)
-        if finding.confidence == "proven":
-            finding.confidence = "likely"
+        finding.soften()
         return finding
     since = attempt.order if attempt.received is not None else -1
     lost = [

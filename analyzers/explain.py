@@ -48,14 +48,14 @@ def judge(scene: Scene, attempt: Attempt) -> Finding:
     if attempt.finish is not None and attempt.finish.detail.get("cut"):
         finding.doubt("its Finish line is cut")
     if attempt.rejoined:
-        finding.doubt("its Finish stands before its Receive, as lines that were delivered out of turn")
         end = deaths.death(scene)
-        finding.candidates.append((end.cause if end is not None else "in-flight", "whether its rid was sent twice"))
+        open_ = end.cause if end is not None else "in-flight", "whether its rid was sent twice"
+        finding.doubt("its Finish stands before its Receive, as lines that were delivered out of turn", open_)
     if any(f.tainted for f in finding.evidence) and not any(not f.tainted for f in finding.evidence):
         finding.doubt("raw user text stands in or before every line of this evidence: it may be forged")
     if scene.life.suspects and any(id(f) in scene.life.suspects for f in finding.evidence if f is not attempt.received):
-        finding.doubt("these lines stand among those of one session id, which may hold them: they may be forged")
-        finding.candidates.append(("in-flight", "whether a call named a session of several lines: the caller's log"))
+        open_ = "in-flight", "whether a call named a session of several lines: the caller's log"
+        finding.doubt("these lines stand among those of one session id, which may hold them: they may be forged", open_)
     return finding
 
 

@@ -54,15 +54,21 @@ class Finding:
         """What its cause makes of the attempt."""
         return NOT_INTERRUPTED.get(self.cause, "interrupted")
 
-    def doubt(self, contradiction: str) -> None:
-        """Note what does not fit; a verdict with a contradiction is never proven."""
-        self.contradictions.append(contradiction)
+    def soften(self, *others: tuple[str, str]) -> None:
+        """Take back that it is proven, and admit what remains as well: causes, each with what would decide."""
         if self.confidence == "proven":
             self.confidence = "likely"
+        for other in others:
+            self.admit(*other)
+
+    def doubt(self, contradiction: str, *others: tuple[str, str]) -> None:
+        """Note what does not fit: a verdict with a contradiction is never proven. `others` are as for `soften`."""
+        self.contradictions.append(contradiction)
+        self.soften(*others)
 
     def admit(self, cause: str, decides: str) -> None:
-        """Name what remains as well, with what would decide; what is named already stays as it is."""
-        if cause not in {self.cause, *dict(self.candidates)}:
+        """Name what remains as well, with what would decide; beside what is proven, or named already, nothing does."""
+        if self.confidence != "proven" and cause not in {self.cause, *dict(self.candidates)}:
             self.candidates.append((cause, decides))
 
 

@@ -45,10 +45,8 @@ def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
         unsure = undecided(text, names, finding.evidence)
         unsure.chain, unsure.missing, unsure.stage = finding.chain, finding.missing, finding.stage
         return unsure
-    if finding.confidence == "proven":
-        finding.confidence = "likely"
-    for name in ("client-disconnect", "waiting-timeout", "explicit-abort"):
-        finding.admit(name, "its Finish: the refusal is told when its turn in the queue comes")
+    others = ("client-disconnect", "waiting-timeout", "explicit-abort")
+    finding.soften(*((other, "its Finish: the refusal is told when its turn in the queue comes") for other in others))
     return finding
 
 
@@ -66,7 +64,7 @@ def _by_error(scene: Scene, attempt: Attempt) -> Finding:
     finding = outcomes.by_message(scene, attempt, error)
     if error.message_id == "request_aborted":
         finding = Finding("explicit-abort", "likely", "Aborted before it was sent to the scheduler.", [error])
-    finding.confidence = "likely" if finding.confidence == "proven" else finding.confidence
+    finding.soften()
     finding.stage = "before-scheduler"
     finding.evidence = [*attempt.begun, error]
     finding.missing.append("a rid in the error's line: it is this request's by its place right after the Receive")

@@ -80,11 +80,9 @@ def _nan(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
         return finding
     if stops:
         delivered = _delivered(scene, attempt, finish)
-        delivered.confidence = "likely"
-        delivered.candidates.append(("model-output-error", "the scheduler's line `Detected errors during sampling!`"))
+        delivered.soften(("model-output-error", "the scheduler's line `Detected errors during sampling!`"))
         return delivered
-    finding.confidence = "likely"
-    finding.candidates.append(("finished", "the request's stop strings: one of them may be this text"))
+    finding.soften(("finished", "the request's stop strings: one of them may be this text"))
     return finding
 
 
@@ -131,13 +129,11 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
         text = "It ended, and the line that says how is cut before it does."
         names = [*_ENDS, *(scene.engine_causes(finish.at) if finish.at is not None else []), *_FURTHER_ENDS]
         return undecided(text, [(name, "the rest of its Finish") for name in names], [finish])
+    text = f"It ran to its end ({finish.finish_type}) and was answered."
+    finding = Finding("finished", "proven", text, [finish], stage="finished", http_status=200)
     if finish.finish_type is None:
-        text, confidence = "It has a Finish, which gives no reason.", "likely"
-    else:
-        text, confidence = f"It ran to its end ({finish.finish_type}) and was answered.", "proven"
-    finding = Finding("finished", "likely", text, [finish], stage="finished", http_status=200)
-    if confidence == "proven":
-        finding.confidence = "proven"
+        finding.summary = "It has a Finish, which gives no reason."
+        finding.soften()
     if finish.retractions:
         finding.effects.append("retracted")
     gone = attempt.of(Event.CLIENT_DISCONNECTED)
@@ -145,13 +141,12 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
         finding.cause = "finished-undelivered"
         finding.evidence.append(gone[0])
     elif (failed := spoilt(scene, attempt)) is not None:
-        finding.cause, finding.confidence = "finished-undelivered", "likely"
+        finding.cause, finding.http_status = "finished-undelivered", None
         finding.summary = f"It ran to its end ({finish.finish_type}), but its batch was not answered: {failed}."
-        finding.http_status = None
-        finding.candidates.append(("finished", "the client's log"))
+        finding.soften(("finished", "the client's log"))
     elif gone:
-        finding.doubt("a client with its rid left long after it had ended, whose request these logs lack")
-        finding.candidates.append(("finished-undelivered", "the client's log"))
+        undelivered = "finished-undelivered", "the client's log"
+        finding.doubt("a client with its rid left long after it had ended, whose request these logs lack", undelivered)
     return finding
 
 
@@ -165,9 +160,7 @@ def _refused_all_the_same(scene: Scene, attempt: Attempt, others: list[tuple[str
     if not rejected:
         return None
     refused = by_message(scene, attempt, rejected[0])
-    refused.confidence = "likely" if refused.confidence == "proven" else refused.confidence
-    for other in others:
-        refused.admit(*other)
+    refused.soften(*others)
     return refused
 
 

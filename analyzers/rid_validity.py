@@ -142,8 +142,7 @@ def _expired(seen: _Seen) -> Finding | None:
     finding = Finding("session-reaped", "proven", text, [first, seen.said])
     finding.chain.append(Cause("session-reaped", f"session {session!r} timed out", [first]))
     if _opened_unseen(seen.scene, seen.reaped, seen.said):
-        finding.confidence = "likely"
-        finding.candidates.append(("session-closed", "the caller's log: which session it opened and closed since"))
+        finding.soften(("session-closed", "the caller's log: which session it opened and closed since"))
     return finding
 
 
@@ -252,9 +251,9 @@ def old_refusal(scene: Scene, attempt: Attempt) -> Finding | None:
     finding = _parent_invalid(scene, attempt, finish)
     if finding.cause == "session-parent-unknown" and _parent(scene, attempt) is not None:
         return None
-    finding.confidence = "likely"
+    finding.soften()
     if scene.release.may_have(ABORT_FINISHES):
-        finding.candidates.append(("explicit-abort", "the access log: a call of /abort_request (0.4.7 on)"))
+        finding.admit("explicit-abort", "the access log: a call of /abort_request (0.4.7 on)")
     return finding
 
 
@@ -393,8 +392,7 @@ def _unfinished(scene: Scene, attempt: Attempt, warning: Fact | None, said: Fact
             Cause("session-parent-unfinished", f"{name!r} was still in flight", [parent.received], rid=name)
         )
     elif warning is not None:  # which names nobody
-        finding.confidence = "likely"
-        finding.candidates.append(("session-parent-unknown", f"the records of {name!r}"))
+        finding.soften(("session-parent-unknown", f"the records of {name!r}"))
     return finding
 
 

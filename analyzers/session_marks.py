@@ -97,8 +97,7 @@ def _active(before: _Before) -> Finding | None:
     finding = Finding("session-busy", "proven" if last.finish is not None else "likely", text, lines)
     finding.chain.append(Cause("session-busy", f"{last.rid!r} was active", lines[:1], rid=last.rid))
     if not before.refusal and last.finish is not None and (last.finish_order or 0) < (attempt.finish_order or 0):
-        finding.confidence = "likely"
-        finding.candidates.append(("session-stuck", "the scheduler's own line of the refusal"))
+        finding.soften(("session-stuck", "the scheduler's own line of the refusal"))
     if last.finish is None and before.may_stick:
         finding.candidates.append(
             ("session-stuck", "how that turn ended: one that is dropped from the queue leaves it so")
@@ -123,8 +122,8 @@ def _had_ended(before: _Before) -> Finding:
     last = before.last
     lines = [fact for fact in (last.finish, before.said) if fact is not None]
     finding = Finding("session-busy", "likely", "Its streaming session already had an active request.", lines)
-    finding.doubt(f"the last turn seen, {last.rid!r}, had ended before")
-    finding.candidates.append(("session-stuck", "the records of every turn of the session"))
+    stuck = "session-stuck", "the records of every turn of the session"
+    finding.doubt(f"the last turn seen, {last.rid!r}, had ended before", stuck)
     return finding
 
 

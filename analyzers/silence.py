@@ -36,8 +36,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     for fact in attempt.others:
         names += mentions.causes_of(scene, attempt, fact)
     for name in names:
-        if finding.confidence != "proven":
-            finding.admit(name, _WHOSE)
+        finding.admit(name, _WHOSE)
     return finding
 
 
@@ -51,7 +50,7 @@ def _untold(scene: Scene, attempt: Attempt) -> Finding:
         gone = None
     if gone is not None and gone.event is Event.REQUEST_STATS and _just_before_the_end(scene, gone):
         finding = _died(scene, attempt) or _silent(scene, attempt, None)
-        for name in ("finished", "client-disconnect") if finding.confidence != "proven" else ():
+        for name in ("finished", "client-disconnect"):
             finding.admit(name, "the lines that follow: its time stats were written just before the end")
         return finding
     if gone is not None and dumped.unfinished(attempt) is not None:

@@ -164,8 +164,7 @@ def _own(struck: _Struck) -> Finding:
         finding.doubt(f"it lasted {told.mine:.1f} s, less than the limit of {told.limit:g} s that was told")
     decides = _perhaps_anothers(struck)
     if decides is not None:
-        finding.confidence = "likely"
-        finding.candidates.append(("timeout-prefix-collision", decides))
+        finding.soften(("timeout-prefix-collision", decides))
     return finding
 
 
