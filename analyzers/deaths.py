@@ -12,6 +12,7 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause
 from sglang_lifecycle.analyzers.lives import DEATHS
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _COMMUNICATION = re.compile(
@@ -312,10 +313,7 @@ def _echoed(ends: _Ends) -> Death | None:
         f
         for other in scene.others
         for f in other.life.of(Event.SERVER_SIGTERM)
-        if other.life.server != scene.life.server
-        and f.at is not None
-        and fact.at is not None
-        and abs(fact.at - f.at) <= _AROUND
+        if other.life.server != scene.life.server and near(fact, f, _AROUND)
     ]
     if stopped:
         found = Death("server-shutdown", order, "another node of the server got SIGTERM", [stopped[0], fact])

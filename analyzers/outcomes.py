@@ -12,6 +12,7 @@ from sglang_lifecycle.analyzers.behaviours import NO_REASON
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.analyzers.texts import PLAIN_ABORTS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -72,7 +73,7 @@ def finished(scene: Scene, attempt: Attempt) -> Finding:
 
 def _nan(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     """`matched` is also where a stop string of the client stands, and it may read `NaN happened` (0.4.10 on)."""
-    lines = [f for f in scene.life.of(Event.MODEL_NAN) if _within(f, finish, _NAN_WINDOW)]
+    lines = [f for f in scene.life.of(Event.MODEL_NAN) if near(f, finish, _NAN_WINDOW)]
     finding = by_message(scene, attempt, finish)
     finding.evidence = [*lines[:1], finish]
     stops = attempt.received.detail.get("stop_nan") if attempt.received is not None else None
@@ -87,10 +88,6 @@ def _nan(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
 
 
 _NAN_WINDOW = 30.0  # seconds between the scheduler's NaN line and the end of a request that met it
-
-
-def _within(fact: Fact, other: Fact, seconds: float) -> bool:
-    return fact.at is not None and other.at is not None and abs(fact.at - other.at) <= seconds
 
 
 def _first_refusal(scene: Scene, attempt: Attempt, finish: Fact) -> Finding | None:

@@ -19,6 +19,7 @@ from sglang_lifecycle.analyzers.behaviours import (
 )
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.analyzers.texts import QUEUE_ENDS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -187,7 +188,7 @@ _ONE_CLOSE = 2.0  # seconds from a session's "timed out, closing" to the lines o
 
 def _same_close(reaped: Fact, closed: Fact) -> bool:
     """Whether a close is what an expiry led to."""
-    return reaped.at is None or closed.at is None or -_ONE_CLOSE <= closed.at - reaped.at <= _ONE_CLOSE
+    return near(reaped, closed, _ONE_CLOSE) is not False
 
 
 def _closed(scene: Scene, text: str, close: Fact, said: Fact) -> Finding:
@@ -353,16 +354,17 @@ def _warning(scene: Scene, attempt: Attempt, said: Fact) -> Fact | None:
     for fact in reversed(around):
         if refusal is not None and fact.event is Event.REQUEST_REJECTED and fact.rank == refusal.rank:
             return None
-        if fact.event is Event.SESSION_APPEND_REFUSED and _near(fact, said, attempt):
+        if fact.event is Event.SESSION_APPEND_REFUSED and _meant(fact, said, attempt):
             return fact
     return None
 
 
-def _near(fact: Fact, said: Fact, attempt: Attempt) -> bool:
+def _meant(fact: Fact, said: Fact, attempt: Attempt) -> bool:
     """Whether a warning without a rid belongs to a refusal: the scheduler writes both at once, at the arrival."""
     lines = attempt.of(Event.REQUEST_REJECTED)
-    if lines and lines[0].at is not None and fact.at is not None:
-        return abs(fact.at - lines[0].at) <= _AT_ONCE
+    at_once = near(fact, lines[0], _AT_ONCE) if lines else None
+    if at_once is not None:
+        return at_once
     start = attempt.received_at if attempt.received_at is not None else said.at
     return fact.at is not None and start is not None and start - 1.5 <= fact.at <= start + 2.5
 

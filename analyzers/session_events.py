@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 KINDS = {
@@ -63,8 +64,7 @@ def happenings(facts: Sequence[tuple[int, Fact]]) -> list[Happening]:
 
 
 def _of_another_rank(same: Happening, fact: Fact) -> bool:
-    near = fact.at is None or same.at is None or abs(fact.at - same.at) <= _RANKS
-    return near and fact.rank not in {f.rank for f in same.evidence}
+    return near(fact, same.evidence[0], _RANKS) is not False and fact.rank not in {f.rank for f in same.evidence}
 
 
 def server_end(scene: Scene, place: int) -> Happening:

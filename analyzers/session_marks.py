@@ -11,6 +11,7 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import MARK_STAYS
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.analyzers.texts import QUEUE_ENDS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -70,8 +71,8 @@ class _Before:
         finish = self.last.finish
         if finish is None:
             return False
-        dropped = self.in_queue and _at_once(finish, (*self.refusal, self.said)[0])
-        return dropped or (self.last.finish_order or 0) < self.decided
+        at_once = near(finish, (*self.refusal, self.said)[0], _ONE_MOMENT)  # in either order, by two processes
+        return bool(self.in_queue and at_once) or (self.last.finish_order or 0) < self.decided
 
 
 def _mark_of_a_client_that_left(before: _Before) -> Finding | None:
@@ -125,8 +126,3 @@ def _had_ended(before: _Before) -> Finding:
     stuck = "session-stuck", "the records of every turn of the session"
     finding.doubt(f"the last turn seen, {last.rid!r}, had ended before", stuck)
     return finding
-
-
-def _at_once(one: Fact, other: Fact) -> bool:
-    """Whether two processes may have written two lines of one moment in either order."""
-    return one.at is not None and other.at is not None and abs(one.at - other.at) <= _ONE_MOMENT

@@ -1,4 +1,4 @@
-"""When a request came and when it ended, each with how far that may be off."""
+"""When a request came and when it ended, each with how far that may be off, and what lies near to what."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def span(attempt: Attempt, shows_end: Fact | None = None) -> tuple[Moment | None
     if came.error < ended.error:
         return came, _between(came.at, max(came.at, ended.at + ended.error))
     return _between(min(ended.at, came.at - came.error), ended.at), ended
+
+
+def near(one: Fact, other: Fact, seconds: float) -> bool | None:
+    """Whether two lines were written within some seconds of each other; None where the time of one is not known."""
+    return None if one.at is None or other.at is None else abs(one.at - other.at) <= seconds
 
 
 _COARSE = 1.0  # seconds: the error of a line with a stamp of whole seconds is half of it

@@ -13,6 +13,7 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.analyzers.skew import skew
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _NO_REASON = re.compile(r"(?:NIXL|Fake) KV(?:Sender|Receiver) Exception")
@@ -187,7 +188,7 @@ def _otherwise(failed: _Failure) -> list[Fact]:
     kinds, said = {"aborted", "timeout"} - {failed.kind}, failed.said
     lines = failed.attempt.of(Event.PD_FAILED)
     told = [fact for fact in lines if fact is not said and _tells(fact) and _kind(_reason(fact)) in kinds]
-    return [fact for fact in told if fact.at is None or said.at is None or abs(fact.at - said.at) <= _TICK][:1]
+    return [fact for fact in told if near(fact, said, _TICK) is not False][:1]
 
 
 def handed_over(scene: Scene, attempt: Attempt) -> bool:
