@@ -13,13 +13,12 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import inputs
 from sglang_lifecycle.analyzers.behaviours import ONE_LEVEL, TEXT_BY_LEVEL
 from sglang_lifecycle.analyzers.coverage_models import Coverage, Gap, LifeCoverage, Offset, RequestLog, Switch
-from sglang_lifecycle.analyzers.explain import timestamp
+from sglang_lifecycle.analyzers.explain import timestamp, version
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.questions import open_questions
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.skew import shared_rooms
-from sglang_lifecycle.analyzers.verdict import Version
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 GAP_LEAST = 15.0
@@ -62,7 +61,7 @@ def coverage(incident: Incident) -> Coverage:
 
 
 def _life(scene: Scene) -> LifeCoverage:
-    life, args, release = scene.life, scene.life.args, scene.release
+    life, args = scene.life, scene.life.args
     end = deaths.death(scene)
     real = [a for a in scene.attempts if not a.synthetic]
     mode_ = str(args.get("disaggregation_mode", "unknown"))
@@ -70,9 +69,7 @@ def _life(scene: Scene) -> LifeCoverage:
         server=life.server,
         life=life.number,
         sources=list(dict.fromkeys(f.source for f in life.facts)),
-        sglang_version=Version(value=release.text, source="told" if release.told else "fingerprint")
-        if release.text is not None
-        else Version(),
+        sglang_version=version(scene),
         mode="unified" if mode_ in ("null", "None") else mode_ if mode_ in ("prefill", "decode") else "unknown",  # type: ignore[arg-type]
         processes=_processes(scene),
         ranks=sorted({f.rank for f in life.facts if f.rank is not None}),

@@ -24,7 +24,7 @@ from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.legs import Judged
 from sglang_lifecycle.analyzers.scene import Scene
-from sglang_lifecycle.analyzers.spans import span
+from sglang_lifecycle.analyzers.spans import Moment, span
 from sglang_lifecycle.analyzers.verdict import Attempt as AttemptSummary
 from sglang_lifecycle.analyzers.verdict import (
     Candidate,
@@ -187,6 +187,11 @@ def timestamp(at: float | None) -> str | None:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def dated(moment: Moment | None) -> tuple[str | None, float | None]:
+    """A moment as ISO 8601, and by how many seconds it may be off."""
+    return (timestamp(moment.at), _rounded(moment.error)) if moment is not None else (None, None)
+
+
 def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
     lines = _Lines()
     entry = catalogue_entry(finding.cause)
@@ -207,7 +212,7 @@ def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
         confidence=finding.confidence,
         effects=finding.effects,
         synthetic=attempt.synthetic,
-        sglang_version=_version(scene),
+        sglang_version=version(scene),
         steps=steps,
         chain=chain if finding.status == "interrupted" or finding.chain else [],
         ruled_out=[
@@ -236,12 +241,12 @@ def confirm(scene: Scene, attempt: Attempt, finding: Finding) -> Replay | None:
 def times(scene: Scene, attempt: Attempt, finding: Finding) -> Times:
     """When an attempt came and ended, how long it took, how many tokens it had."""
     waited, ran = time_stats.durations(scene, attempt)
-    came, ended = span(attempt, legs.shows_end(finding, attempt))
+    received, ended = map(dated, span(attempt, legs.shows_end(finding, attempt)))
     return Times(
-        received=timestamp(came.at if came is not None else None),
-        received_error_s=_rounded(came.error if came is not None else None),
-        ended=timestamp(ended.at if ended is not None else None),
-        ended_error_s=_rounded(ended.error if ended is not None else None),
+        received=received[0],
+        received_error_s=received[1],
+        ended=ended[0],
+        ended_error_s=ended[1],
         waited_s=_rounded(waited),
         ran_s=_rounded(ran),
         prompt_tokens=attempt.finish.prompt_tokens if attempt.finish is not None else None,
@@ -269,7 +274,8 @@ def _known_faults(scene: Scene, finding: Finding) -> list[KnownFault]:
     ]
 
 
-def _version(scene: Scene) -> Version:
+def version(scene: Scene) -> Version:
+    """The release that a life is of, as far as it is known, and how it is known."""
     text = scene.release.text
     if text is None:
         return Version()
@@ -340,13 +346,13 @@ def _timeout(finding: Finding) -> str:
 
 
 def _summary(scene: Scene, attempt: Attempt, finding: Finding) -> AttemptSummary:
-    came, ended = span(attempt, legs.shows_end(finding, attempt))
+    received, ended = map(dated, span(attempt, legs.shows_end(finding, attempt)))
     return AttemptSummary(
         status=finding.status,
         cause=finding.cause,
         confidence=finding.confidence,
-        received=timestamp(came.at if came is not None else None),
-        ended=timestamp(ended.at if ended is not None else None),
+        received=received[0],
+        ended=ended[0],
         life=scene.life.number,
         server=scene.life.server,
     )

@@ -5,18 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from sglang_lifecycle.analyzers import deaths, time_stats
+from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import MARK_STAYS, STREAMING_SESSIONS
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
-from sglang_lifecycle.analyzers.explain import evidence_line, judge, timestamp
-from sglang_lifecycle.analyzers.finding import Finding
+from sglang_lifecycle.analyzers.explain import evidence_line, judge, times, timestamp, version
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import SessionEvent, SessionFinding, SessionRow, Sessions, SessionTree, Turn
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.session_events import Happening, happenings, server_end, streams
 from sglang_lifecycle.analyzers.session_turns import Lost, Node, carries_over, grow
-from sglang_lifecycle.analyzers.verdict import EvidenceLine, Times, Version
+from sglang_lifecycle.analyzers.verdict import EvidenceLine
 from sglang_lifecycle.parsers.evidence import Fact
 
 Lines = Sequence[tuple[int, Fact]]
@@ -165,11 +164,9 @@ class _Session:
 
     def tree(self) -> SessionTree:
         """All of it."""
-        release = self.scene.release
-        version = Version(value=release.text, source="told" if release.told else "fingerprint")
         return SessionTree(
             session=self.row(),
-            sglang_version=version if release.text is not None else Version(),
+            sglang_version=version(self.scene),
             events=[_event(happening) for happening in self.happenings],
             turns=[_turn(self.scene, node) for node in self.nodes],
         )
@@ -208,7 +205,6 @@ def _turn(scene: Scene, node: Node) -> Turn:
     attempt, finding, detail = node.attempt, node.finding, node.record.detail
     offset = detail.get("offset")
     appends = attempt.parent_rid is not None or node.parent is not None
-    waited, ran = time_stats.durations(scene, attempt)
     return Turn(
         rid=attempt.rid,
         place=attempt.order,
@@ -228,25 +224,10 @@ def _turn(scene: Scene, node: Node) -> Turn:
         effects=finding.effects,
         summary=finding.summary,
         latency_s=None if attempt.latency is None else round(attempt.latency, 3),
-        times=Times(
-            received=timestamp(attempt.received_at),
-            ended=timestamp(_end(attempt, finding)),
-            waited_s=None if waited is None else round(waited, 3),
-            ran_s=None if ran is None else round(ran, 3),
-            prompt_tokens=attempt.finish.prompt_tokens if attempt.finish is not None else None,
-            completion_tokens=attempt.completion_tokens,
-        ),
+        times=times(scene, attempt, finding),
         findings=[_finding(attempt, node.lost)] if node.lost is not None else [],
         evidence=_lines(finding.evidence),
     )
-
-
-def _end(attempt: Attempt, finding: Finding) -> float | None:
-    """When it ended: its `Finish`, else the last line that shows its end."""
-    if attempt.ended_at is not None or finding.status == "in-flight":
-        return attempt.ended_at
-    shown = [f.at for f in finding.evidence if f is not attempt.received and f.at is not None]
-    return shown[-1] if shown else None
 
 
 def _finding(attempt: Attempt, lost: Lost) -> SessionFinding:
