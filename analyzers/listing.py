@@ -64,6 +64,54 @@ class Totals(Model):
     by_confidence: dict[str, int] = {}
 
 
+class ThresholdResult(Model):
+    """What became of one threshold of an audit."""
+
+    expression: str
+    crossed: bool = Field(description="whether it holds: then the audit fails")
+    requests: int = Field(description="how many requests it speaks of")
+    server_events: int = Field(default=0, description="how many events of the server it speaks of")
+    of: int = Field(description="all requests that are not synthetic: what a percentage is of")
+    share: float | None = Field(default=None, description="requests / of; null where there are no requests at all")
+    rids: list[str] = Field(default=[], description="the requests it speaks of, where it was crossed")
+
+
+Change = Literal["new", "vanished", "grew", "shrank", "same"]
+
+
+class CauseChange(Model):
+    """How often a cause ended requests, then and now. Rates are per thousand requests that are not synthetic."""
+
+    cause: str = Field(description="a cause, or `interrupted` for all of them together")
+    before: int
+    now: int
+    rate_before: float | None = None
+    rate_now: float | None = None
+    change: Change = Field(description="of the rate; of the number where there are no requests to have a rate of")
+    p: float | None = Field(default=None, description="how likely chance alone makes a difference at least as large")
+    significant: bool = Field(default=False, description="whether the test takes it for more than chance")
+
+
+class EventChange(Model):
+    """How often something happened to the server, then and now."""
+
+    cause: str
+    before: int
+    now: int
+    change: Change
+
+
+class Comparison(Model):
+    """An audit against an earlier one."""
+
+    baseline: str = Field(description="the file of the earlier audit")
+    requests_before: int
+    requests_now: int
+    test: str = Field(description="how chance was judged")
+    causes: list[CauseChange] = []
+    server_events: list[EventChange] = []
+
+
 class Audit(Model):
     """What happened to every request of a set of logs."""
 
@@ -170,54 +218,6 @@ class SessionTree(Model):
     sglang_version: Version = Version()
     events: list[SessionEvent] = []
     turns: list[Turn] = []
-
-
-class ThresholdResult(Model):
-    """What became of one threshold of an audit."""
-
-    expression: str
-    crossed: bool = Field(description="whether it holds: then the audit fails")
-    requests: int = Field(description="how many requests it speaks of")
-    server_events: int = Field(default=0, description="how many events of the server it speaks of")
-    of: int = Field(description="all requests that are not synthetic: what a percentage is of")
-    share: float | None = Field(default=None, description="requests / of; null where there are no requests at all")
-    rids: list[str] = Field(default=[], description="the requests it speaks of, where it was crossed")
-
-
-Change = Literal["new", "vanished", "grew", "shrank", "same"]
-
-
-class CauseChange(Model):
-    """How often a cause ended requests, then and now. Rates are per thousand requests that are not synthetic."""
-
-    cause: str = Field(description="a cause, or `interrupted` for all of them together")
-    before: int
-    now: int
-    rate_before: float | None = None
-    rate_now: float | None = None
-    change: Change = Field(description="of the rate; of the number where there are no requests to have a rate of")
-    p: float | None = Field(default=None, description="how likely chance alone makes a difference at least as large")
-    significant: bool = Field(default=False, description="whether the test takes it for more than chance")
-
-
-class EventChange(Model):
-    """How often something happened to the server, then and now."""
-
-    cause: str
-    before: int
-    now: int
-    change: Change
-
-
-class Comparison(Model):
-    """An audit against an earlier one."""
-
-    baseline: str = Field(description="the file of the earlier audit")
-    requests_before: int
-    requests_now: int
-    test: str = Field(description="how chance was judged")
-    causes: list[CauseChange] = []
-    server_events: list[EventChange] = []
 
 
 class InputRecord(InputReport):
