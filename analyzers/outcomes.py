@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers import abort_origin, deaths, rid_validity, timeouts, transfers
@@ -171,31 +172,44 @@ def spoilt(scene: Scene, attempt: Attempt) -> str | None:
     if record is None or attempt.stream or len(rids) < 2 or scene.partial:
         return None
     known: dict[tuple[str, int], str | None] = scene.memo.setdefault(spoilt, {})
-    place = record.source, record.line
+    place = _line(record)
     if place not in known:
-        members = [a for rid in rids for a in scene.by_rid.get(rid, ()) if of_one_record(a, attempt)]
-        refused = next((a for a in members if a.finish is not None and (a.finish.status_code or 0) >= 400), None)
-        answered = scene.hides_finishes or any(a.access is not None for a in members)
-        end, last = deaths.death(scene), max((a.ended_at or 0.0 for a in members), default=0.0)
-        lost = end is not None and end.at is not None and end.at - last <= _LONGEST and not answered
-        open_ = next((a for a in members if a.finish is None and gone_by(scene, a) is None), None) if lost else None
-        known[place] = (
-            f"{refused.rid!r}, another member, was refused"
-            if refused is not None
-            else f"{open_.rid!r}, another member, has no end"
-            if open_ is not None
-            else None
-        )
+        known[place] = _spoilt_by(scene, list(members(scene, attempt)))
     return known[place]
+
+
+def _spoilt_by(scene: Scene, batch: Sequence[Attempt]) -> str | None:
+    """What a member of a batch did to the answer of all."""
+    refused = next(filter(answered_by_error, batch), None)
+    if refused is not None:
+        return f"{refused.rid!r}, another member, was refused"
+    end, last = deaths.death(scene), max((a.ended_at or 0.0 for a in batch), default=0.0)
+    answered = scene.hides_finishes or any(a.access is not None for a in batch)
+    if answered or end is None or end.at is None or end.at - last > _LONGEST:
+        return None
+    open_ = next((a for a in batch if a.finish is None and gone_by(scene, a) is None), None)
+    return f"{open_.rid!r}, another member, has no end" if open_ is not None else None
 
 
 _LONGEST = 600.0  # seconds by which the members of one batch may end apart
 
 
-def of_one_record(one: Attempt, other: Attempt) -> bool:
-    """Whether one `Receive` began both."""
-    a, b = one.received, other.received
-    return a is not None and b is not None and (a.source, a.line) == (b.source, b.line)
+def members(scene: Scene, attempt: Attempt) -> Iterator[Attempt]:
+    """The attempts of a batch, which one `Receive` began, itself included; none where it came alone."""
+    record = attempt.received
+    for rid in record.detail.get("batch", ()) if record is not None else ():
+        for other in scene.by_rid.get(rid, ()):
+            if record is not None and other.received is not None and _line(other.received) == _line(record):
+                yield other
+
+
+def answered_by_error(attempt: Attempt) -> bool:
+    """Whether its `Finish` has the HTTP status of an error."""
+    return attempt.finish is not None and (attempt.finish.status_code or 0) >= 400
+
+
+def _line(record: Fact) -> tuple[str, int]:
+    return record.source, record.line
 
 
 def _long_after(gone: Fact, finish: Fact) -> bool:
