@@ -20,7 +20,13 @@ class ServerHappening:
     summary: str
     evidence: list[Fact]
     life: int = 1
-    """The number of the server's life."""
+    """The number of the server's life, where no line tells of it."""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells it from others of its kind: its first line, else the life."""
+        first = next(iter(self.evidence), None)
+        return (self.cause, first.source, first.line) if first is not None else (self.cause, "", self.life)
 
 
 def of(incident: Incident) -> Iterator[ServerHappening]:

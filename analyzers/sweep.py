@@ -195,10 +195,8 @@ class Sweep:
     def _note(self, incident: Incident, view: _View) -> None:
         """Note what happened to the server."""
         for happening in happenings.of(incident):
-            first = happening.evidence[0] if happening.evidence else None
             if view.settled is None or self._before(happening, view):
-                key = happening.cause, first.source if first else "", first.line if first else happening.life
-                self._happened.setdefault(key, event(happening))
+                self._happened.setdefault(happening.key, event(happening))
 
     def _before(self, happening: ServerHappening, view: _View) -> bool:
         """Whether something happened before what is settled, or is as old as that where no line shows it."""
