@@ -15,6 +15,7 @@ from sglang_lifecycle.analyzers.finding import NOT_INTERRUPTED
 from sglang_lifecycle.analyzers.happenings import ServerHappening
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import Audit, InputReport, RequestRow, ServerEvent, Totals
+from sglang_lifecycle.analyzers.spans import overlaps
 from sglang_lifecycle.analyzers.verdict import Candidate
 from sglang_lifecycle.parsers.evidence import Evidence
 from sglang_lifecycle.parsers.garbage import uncollected
@@ -149,4 +150,4 @@ def inside(row: RequestRow, since: float | None, until: float | None) -> bool:
 
 def within(at: float | None, since: float | None, until: float | None) -> bool:
     """Whether a time lies inside the bounds, UTC epoch seconds; one that is not known may."""
-    return at is None or ((since is None or at >= since) and (until is None or at <= until))
+    return overlaps(at, at, since, until)

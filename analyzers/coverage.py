@@ -12,7 +12,7 @@ from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import inputs
 from sglang_lifecycle.analyzers.behaviours import ONE_LEVEL, TEXT_BY_LEVEL
-from sglang_lifecycle.analyzers.coverage_models import Coverage, Gap, LifeCoverage, Offset, RequestLog, Switch
+from sglang_lifecycle.analyzers.coverage_models import Coverage, Gap, LifeCoverage, Mode, Offset, RequestLog, Switch
 from sglang_lifecycle.analyzers.explain import timestamp, version
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.limits import KINDS
@@ -64,13 +64,12 @@ def _life(scene: Scene) -> LifeCoverage:
     life, args = scene.life, scene.life.args
     end = deaths.death(scene)
     real = [a for a in scene.attempts if not a.synthetic]
-    mode_ = str(args.get("disaggregation_mode", "unknown"))
     return LifeCoverage(
         server=life.server,
         life=life.number,
         sources=list(dict.fromkeys(f.source for f in life.facts)),
         sglang_version=version(scene),
-        mode="unified" if mode_ in ("null", "None") else mode_ if mode_ in ("prefill", "decode") else "unknown",  # type: ignore[arg-type]
+        mode=_MODES.get(str(args.get("disaggregation_mode", "unknown")), "unknown"),
         processes=_processes(scene),
         ranks=sorted({f.rank for f in life.facts if f.rank is not None}),
         sizes={k: v for k in ("tp_size", "pp_size", "dp_size") if isinstance(v := args.get(k), int)},
@@ -91,6 +90,10 @@ def _life(scene: Scene) -> LifeCoverage:
         circumstances=list(_circumstances(scene, real, end is not None and end.cause != "server-shutdown")),
         **_switches(scene),
     )
+
+
+_MODES: dict[str, Mode] = {"null": "unified", "None": "unified", "prefill": "prefill", "decode": "decode"}
+"""What a server is, by its `--disaggregation-mode`."""
 
 
 def _of_request_log(fact: Fact) -> bool:

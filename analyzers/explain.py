@@ -24,7 +24,7 @@ from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.legs import Judged
 from sglang_lifecycle.analyzers.scene import Scene
-from sglang_lifecycle.analyzers.spans import Moment, span
+from sglang_lifecycle.analyzers.spans import Moment, overlaps, span
 from sglang_lifecycle.analyzers.verdict import Attempt as AttemptSummary
 from sglang_lifecycle.analyzers.verdict import (
     Candidate,
@@ -126,8 +126,7 @@ def _overlaps(scene: Scene, attempt: Attempt, since: float | None, until: float 
     """Whether an attempt was alive inside the bounds; one without a `Finish` lived as long as its server at most."""
     start = attempt.received_at or attempt.ended_at
     end = attempt.ended_at or (scene.life.end if scene.life.restarted else None)
-    late = until is not None and start is not None and start > until
-    return not late and not (since is not None and end is not None and end < since)
+    return overlaps(start, end, since, until)
 
 
 def _not_found(rid: str) -> Verdict:
@@ -189,7 +188,7 @@ def timestamp(at: float | None) -> str | None:
 
 def dated(moment: Moment | None) -> tuple[str | None, float | None]:
     """A moment as ISO 8601, and by how many seconds it may be off."""
-    return (timestamp(moment.at), _rounded(moment.error)) if moment is not None else (None, None)
+    return (timestamp(moment.at), rounded(moment.error)) if moment is not None else (None, None)
 
 
 def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
@@ -247,14 +246,15 @@ def times(scene: Scene, attempt: Attempt, finding: Finding) -> Times:
         received_error_s=received[1],
         ended=ended[0],
         ended_error_s=ended[1],
-        waited_s=_rounded(waited),
-        ran_s=_rounded(ran),
+        waited_s=rounded(waited),
+        ran_s=rounded(ran),
         prompt_tokens=attempt.finish.prompt_tokens if attempt.finish is not None else None,
         completion_tokens=attempt.completion_tokens,
     )
 
 
-def _rounded(seconds: float | None) -> float | None:
+def rounded(seconds: float | None) -> float | None:
+    """Seconds as they are shown, to the millisecond."""
     return round(seconds, 3) if seconds is not None else None
 
 

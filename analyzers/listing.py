@@ -124,20 +124,23 @@ class Audit(Model):
     comparison: Comparison | None = Field(default=None, description="with the audit that --baseline names")
 
 
+SessionEventKind = Literal[
+    "opened",
+    "open-refused",
+    "reaped",
+    "close-deferred",
+    "close-ready",
+    "kv-released",
+    "closed",
+    "close-unknown",
+    "server-ended",
+]
+
+
 class SessionEvent(Model):
     """Something that happened to a session itself. What was told every second, or by every rank, is told once."""
 
-    kind: Literal[
-        "opened",
-        "open-refused",
-        "reaped",
-        "close-deferred",
-        "close-ready",
-        "kv-released",
-        "closed",
-        "close-unknown",
-        "server-ended",
-    ]
+    kind: SessionEventKind
     place: int = Field(description="orders events and turns of one session; its place among the facts of the life")
     at: str | None = None
     until: str | None = Field(default=None, description="when it was told for the last time")
@@ -183,6 +186,10 @@ class Turn(Model):
     evidence: list[EvidenceLine] = []
 
 
+SessionState = Literal["open", "stuck", "closing", "closed", "reaped", "lost", "never-opened", "unknown"]
+"""What a session is where the logs end."""
+
+
 class SessionRow(Model):
     """One session in one life of a server."""
 
@@ -190,7 +197,7 @@ class SessionRow(Model):
     server: str
     life: int = 1
     streaming: bool | None = Field(default=None, description="null where nothing tells")
-    state: Literal["open", "stuck", "closing", "closed", "reaped", "lost", "never-opened", "unknown"]
+    state: SessionState
     opened: str | None = None
     closed: str | None = None
     reaped: str | None = None

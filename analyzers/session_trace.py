@@ -97,14 +97,8 @@ def _unwritten(scene: Scene, profile: Profile, session: str, turns: Sequence[Att
 def _turn(scene: Scene, attempt: Attempt, later: Sequence[Attempt]) -> Iterator[Step]:
     record = attempt.received
     assert record is not None
-    params = SessionParams(
-        attempt.session_id or "",
-        attempt.parent_rid,
-        bool(record.detail.get("replace")),
-        record.detail.get("offset"),
-        bool(record.detail.get("drop_previous_output")),
-    )
-    turn = Turn(attempt.order, attempt.rid, params, int(record.detail.get("prompt_ids") != 0), _answered(attempt))
+    tokens = int(record.detail.get("prompt_ids") != 0)
+    turn = Turn(attempt.order, attempt.rid, params(attempt, record), tokens, _answered(attempt))
     last = _latest(scene, attempt, record)
     yield Step(Kind.ARRIVE, attempt.order, last, turn)
     finish, end = attempt.finish, attempt.finish_order
@@ -115,6 +109,17 @@ def _turn(scene: Scene, attempt: Attempt, later: Sequence[Attempt]) -> Iterator[
     for other in later[:3]:  # its client may have left at any time: it is gone, or it runs on for nobody
         for kind in (Kind.DROP, Kind.CUT):
             yield Step(kind, other.order - 0.75, other.order - 0.75, turn, optional=True)
+
+
+def params(attempt: Attempt, record: Fact) -> SessionParams:
+    """What a turn asked of its session, by the record that began it."""
+    return SessionParams(
+        attempt.session_id or "",
+        attempt.parent_rid,
+        bool(record.detail.get("replace")),
+        record.detail.get("offset"),
+        bool(record.detail.get("drop_previous_output")),
+    )
 
 
 def _latest(scene: Scene, attempt: Attempt, record: Fact) -> float:

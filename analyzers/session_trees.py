@@ -9,19 +9,32 @@ from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import MARK_STAYS, STREAMING_SESSIONS
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
-from sglang_lifecycle.analyzers.explain import evidence_line, judge, times, timestamp, version
+from sglang_lifecycle.analyzers.explain import evidence_line, judge, rounded, times, timestamp, version
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.listing import SessionEvent, SessionFinding, SessionRow, Sessions, SessionTree, Turn
+from sglang_lifecycle.analyzers.listing import (
+    SessionEvent,
+    SessionFinding,
+    SessionRow,
+    Sessions,
+    SessionState,
+    SessionTree,
+    Turn,
+)
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.session_events import Happening, happenings, server_end, streams
 from sglang_lifecycle.analyzers.session_turns import Lost, Node, carries_over, grow
+from sglang_lifecycle.analyzers.spans import overlaps
 from sglang_lifecycle.analyzers.verdict import EvidenceLine
 from sglang_lifecycle.parsers.evidence import Fact
 
 Lines = Sequence[tuple[int, Fact]]
 """Facts with their places in the life."""
 
-_GONE = {"session-closed": "closed", "session-reaped": "reaped", "session-unknown": "never-opened"}
+_GONE: dict[str, SessionState] = {
+    "session-closed": "closed",
+    "session-reaped": "reaped",
+    "session-unknown": "never-opened",
+}
 """What a refusal says about a session of which no line tells."""
 
 _TELLING = frozenset({"opened", "reaped", "close-deferred", "closed", "server-ended"})
@@ -104,11 +117,10 @@ class _Session:
         times = [h.at for h in self.happenings if h.kind != "server-ended"]
         times += [t for node in self.nodes for t in (node.attempt.received_at, node.attempt.ended_at)]
         known = [t for t in times if t is not None]
-        late = until is not None and bool(known) and min(known) > until
-        return not late and not (since is not None and bool(known) and max(known) < since)
+        return overlaps(min(known, default=None), max(known, default=None), since, until)
 
     @property
-    def state(self) -> str:
+    def state(self) -> SessionState:
         """What it is where the logs end."""
         kinds = [h.kind for h in self.newest if h.kind in _TELLING]
         if not kinds:
@@ -121,7 +133,7 @@ class _Session:
             return "reaped" if "reaped" in kinds else "closed"
         return "closing" if "close-deferred" in kinds else "reaped"
 
-    def _untold(self) -> str:
+    def _untold(self) -> SessionState:
         """The state of a session of which no line tells (0.3.6 to 0.5.10): what its turns show."""
         if not self.nodes:
             return "unknown"
@@ -149,7 +161,7 @@ class _Session:
             server=self.scene.life.server,
             life=self.scene.life.number,
             streaming=self.streaming,
-            state=self.state,  # type: ignore[arg-type]
+            state=self.state,
             opened=_first(self.happenings, "opened"),
             closed=_first(self.newest, "closed"),
             reaped=_first(self.newest, "reaped"),
@@ -191,7 +203,7 @@ def _first(happenings: Iterable[Happening], kind: str) -> str | None:
 
 def _event(happening: Happening) -> SessionEvent:
     return SessionEvent(
-        kind=happening.kind,  # type: ignore[arg-type]
+        kind=happening.kind,
         place=happening.place,
         at=timestamp(happening.at),
         until=timestamp(happening.until) if happening.told > 1 else None,
@@ -223,7 +235,7 @@ def _turn(scene: Scene, node: Node) -> Turn:
         actor=finding.actor or catalogue_entry(finding.cause).actor,
         effects=finding.effects,
         summary=finding.summary,
-        latency_s=None if attempt.latency is None else round(attempt.latency, 3),
+        latency_s=rounded(attempt.latency),
         times=times(scene, attempt, finding),
         findings=[_finding(attempt, node.lost)] if node.lost is not None else [],
         evidence=_lines(finding.evidence),

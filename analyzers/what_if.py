@@ -24,7 +24,6 @@ from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.replay.config import Config
 from sglang_lifecycle.replay.ends import canonical
 from sglang_lifecycle.replay.profiles import Profile, profile_for
-from sglang_lifecycle.replay.requests import SessionParams
 from sglang_lifecycle.replay.what_if import FINISHED, Act, Deed, Ended, Job, simulate
 
 _BEFORE = 0.02  # seconds by which an abort comes before the end that it brings
@@ -188,16 +187,7 @@ def _job(attempt: Attempt, service: Service, at: float, in_session: bool, before
     record = attempt.received
     assert record is not None
     priority = record.detail.get("priority")
-    params = None
-    if in_session and attempt.session_id is not None:
-        detail = record.detail
-        params = SessionParams(
-            attempt.session_id,
-            attempt.parent_rid,
-            bool(detail.get("replace")),
-            detail.get("offset"),
-            bool(detail.get("drop_previous_output")),
-        )
+    params = session_trace.params(attempt, record) if in_session else None
     number = priority if isinstance(priority, int) else None
     return Job(attempt.order, attempt.rid, at, service.seconds, number, params, after=before.get(attempt.order))
 
@@ -324,9 +314,11 @@ def _assumptions(result: WhatIf, left_out: int, estimated: int) -> Sequence[str]
 
 
 def _notes(model: Replayer, profile: Profile, running: int | None) -> Iterator[str]:
-    limits = model.moments.limits
-    for kind, seconds in (("waiting", limits.get("waiting_timeout")), ("running", limits.get("running_timeout"))):
-        if seconds is not None:
+    for kind in ("waiting", "running"):
+        told, seconds = (limits.get(f"{kind}_timeout") for limits in (model.scene.limits, model.moments.limits))
+        if told is not None:
+            yield f"the {kind} timeout is {told:g} s, as told"
+        elif seconds is not None:
             yield f"the {kind} timeout is taken to be {seconds:.2f} s, the shortest time after which it struck"
     yield f"at most {running} requests run at once" if running is not None else "any number of requests runs at once"
     if len(model.profiles) > 1:
