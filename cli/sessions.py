@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error
+from sglang_lifecycle.cli.formats import dumped
 from sglang_lifecycle.cli.inputs import quoted, request, status
 from sglang_lifecycle.cli.options import (
     Color,
@@ -62,7 +63,7 @@ def command(
     if session is None:
         found = sessions(incident, window.since, window.until)
         if json:
-            write(found.model_dump_json(by_alias=True))
+            write(dumped(found))
         else:
             from sglang_lifecycle.cli.session_screen import table
 
@@ -79,12 +80,12 @@ def command(
         if json:
             from sglang_lifecycle.analyzers.listing import Sessions
 
-            write(Sessions().model_dump_json(by_alias=True))
+            write(dumped(Sessions()))
         return ExitCode.NOT_FOUND
     for index, tree in enumerate(trees(incident, match)):
         if json:
             _quote(tree)
-            write(tree.model_dump_json(by_alias=True))
+            write(dumped(tree))
         else:
             from sglang_lifecycle.cli.session_screen import screen
 
