@@ -31,7 +31,7 @@ from sglang_lifecycle.cli.options import (
 from sglang_lifecycle.cli.output import show, write
 from sglang_lifecycle.cli.text import count, listed
 from sglang_lifecycle.cli.times import Clock
-from sglang_lifecycle.cli.typos import bare, near
+from sglang_lifecycle.cli.typos import bare, decoded, near, only
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.verdict import Verdict
     from sglang_lifecycle.parsers.evidence import Evidence
-
-MATCHES = 20
-"""So many matches of an ambiguous prefix are listed."""
 
 
 def command(
@@ -126,10 +123,10 @@ def _import_screen() -> None:
 
 
 def _text(rid: str) -> str:
-    """The id as text; bytes of the command line that are none are replaced, as they are in the logs."""
+    """An id of the command line as text. Raises `UsageError` where it is empty."""
     if not rid:
         raise UsageError("the request id is empty; give at least its beginning")
-    return rid.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return decoded(rid)
 
 
 def _match(incident: Incident, evidence: Evidence, text: str, window: Window) -> str:
@@ -137,12 +134,7 @@ def _match(incident: Incident, evidence: Evidence, text: str, window: Window) ->
     matches = incident.matches(text)
     if len(matches) > 1 and window != Window():
         matches = _alive(evidence, matches, window) or matches
-    if len(matches) > 1:
-        named = sorted(matches)[:MATCHES]
-        if more := len(matches) - len(named):
-            named.append(f"and {more} more")
-        raise UsageError(f"{text!r} is the beginning of {len(matches):,} request ids; give more of it", named)
-    return matches[0] if matches else text
+    return only(sorted(matches), text, "request") or text
 
 
 def _alive(evidence: Evidence, rids: Sequence[str], window: Window) -> list[str]:
