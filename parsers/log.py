@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sglang_lifecycle.parsers import exhibits, requestlog, views
-from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact, Source
+from sglang_lifecycle.parsers.evidence import RECORDS, Event, Evidence, Fact, Source
 from sglang_lifecycle.parsers.file import Input
 from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.inputs import expand
@@ -166,7 +166,7 @@ def fold(evidence: Evidence) -> None:
     hosts = {p: requestlog.host(p) if p not in own else None for p in {fact.process for fact in evidence.facts}}
     counts: dict[tuple[object, ...], dict[str, int]] = {}
     for fact in evidence.facts:
-        if fact.event in _FOLDED:
+        if fact.event in RECORDS:
             key = (fact.event, fact.rid, fact.pattern, *_identity(fact))
             told = counts.setdefault(key, {})
             told[fact.process] = told.get(fact.process, 0) + 1
@@ -184,7 +184,6 @@ def fold(evidence: Evidence) -> None:
 
 
 _SCHEDULERS = STARTS | {Event.BATCH_PREFILL, Event.BATCH_DECODE}
-_FOLDED = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 
 
 def _identity(fact: Fact) -> tuple[object, ...]:
