@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,24 @@ def test_a_layer_imports_only_what_stands_to_its_right(layer: str) -> None:
     allowed = set(LAYERS[LAYERS.index(layer) :])
     wrong = {file.relative_to(ROOT).as_posix(): layers(imported(file.read_text("utf-8"))) - allowed for file in files}
     assert {file: names for file, names in wrong.items() if names} == {}
+
+
+def graph(layer: str) -> dict[str, set[str]]:
+    """The modules of a layer, each with those of the same layer that it imports."""
+    files = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in (ROOT / layer).rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): file for name, file in files.items()}
+    imports = {name: imported(file.read_text("utf-8")) for name, file in modules.items()}
+    return {
+        name: {other for other in modules if other != name and f"{PACKAGE}.{other}" in found}
+        for name, found in imports.items()
+    }
+
+
+@pytest.mark.parametrize("layer", ["analyzers", "replay", "parsers"])
+def test_no_module_imports_what_imports_it(layer: str) -> None:
+    modules = graph(layer)
+    assert any(modules.values())
+    TopologicalSorter(modules).prepare()  # raises `CycleError`, which names the circle
 
 
 def test_imports_are_seen_wherever_they_stand() -> None:
