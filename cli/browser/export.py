@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
+from sglang_lifecycle.analyzers.explain import timestamp
 from sglang_lifecycle.cli.browser.base import Dialog
 from sglang_lifecycle.cli.browser.view import View
 from sglang_lifecycle.cli.document import Code, Document, Grid
@@ -40,14 +40,10 @@ def requests_table(view: View) -> Writers:
     """The requests that a view shows, in its order."""
 
     def frame() -> pl.DataFrame:
-        moment = pl.col("at").map_elements(_moment, return_dtype=pl.String)
+        moment = pl.col("at").map_elements(timestamp, return_dtype=pl.String)
         return view.frame[view.indices].drop("text").with_columns(moment).cast({pl.Categorical: pl.String})
 
     return table("Requests", frame)
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _markdown(name: str, frame: pl.DataFrame) -> str:
