@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,7 @@ import typer
 from sglang_lifecycle.cli import completion
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
 from sglang_lifecycle.cli.formats import VerdictFormat, dumped, verdict_markdown
-from sglang_lifecycle.cli.inputs import Window, quoted, request, status
+from sglang_lifecycle.cli.inputs import Request, Window, quoted, request, status
 from sglang_lifecycle.cli.options import (
     Color,
     Config,
@@ -74,28 +73,10 @@ def command(
     asked = [_text(each) for each in dict.fromkeys([rid, *(rids or [])])]
     question = request(paths, since, until, tz, display_tz, sglang_version)
     printed = VerdictFormat.JSON if json else format
-    forms = {text: dict.fromkeys([text, bare(text)]) for text in asked}  # an id may itself look as if it were pasted
-    wanted = list(dict.fromkeys(chain.from_iterable(forms.values())))
+    wanted = list(dict.fromkeys(form for text in asked for form in _forms(text)))
     evidence, incident = question.about(wanted, _import_screen if printed is VerdictFormat.TEXT else None)
-
-    from sglang_lifecycle.analyzers import partial
-    from sglang_lifecycle.analyzers.explain import explain
-    from sglang_lifecycle.analyzers.identities import at_gateway, identify
-
     window = question.window(evidence)
-    verdicts = []
-    for text in (next((each for each in forms[text] if incident.matches(each)), bare(text)) for text in asked):
-        matched = identify(incident, text)
-        for match in matched.rids if matched is not None else [_match(incident, evidence, text, window)]:
-            verdict = explain(incident, match, window.since, window.until)
-            if verdict.status != "not-found":
-                by = matched.by if matched is not None else "rid" if match == text else "prefix"
-                verdict = verdict.model_copy(update={"matched_by": by})
-                if evidence.partial and not partial.enough(incident, [match]):
-                    verdict = partial.cautious(verdict)
-                _warn_outside(verdict, window, question.clock)
-            verdicts.append(at_gateway(incident, verdict))
-
+    verdicts = [verdict for text in asked for verdict in _judged(question, evidence, incident, window, text)]
     found = [verdict for verdict in verdicts if verdict.status != "not-found"]
     for verdict in verdicts:
         if verdict.status == "not-found":
@@ -112,6 +93,30 @@ def command(
     else:
         _show(found, question.clock, color)
     return status(evidence) if found else ExitCode.NOT_FOUND
+
+
+def _forms(text: str) -> Iterable[str]:
+    """An id as it was given, then without what it may have been pasted with: it may itself look as if it were."""
+    return dict.fromkeys([text, bare(text)])
+
+
+def _judged(question: Request, evidence: Evidence, incident: Incident, window: Window, asked: str) -> Iterator[Verdict]:
+    """The verdicts on what an id stands for: one request, or those that have it for an outer id."""
+    from sglang_lifecycle.analyzers import partial
+    from sglang_lifecycle.analyzers.explain import explain
+    from sglang_lifecycle.analyzers.identities import at_gateway, identify
+
+    text = next((form for form in _forms(asked) if incident.matches(form)), bare(asked))
+    matched = identify(incident, text)
+    for match in matched.rids if matched is not None else [_match(incident, evidence, text, window)]:
+        verdict = explain(incident, match, window.since, window.until)
+        if verdict.status != "not-found":
+            by = matched.by if matched is not None else "rid" if match == text else "prefix"
+            verdict = verdict.model_copy(update={"matched_by": by})
+            if evidence.partial and not partial.enough(incident, [match]):
+                verdict = partial.cautious(verdict)
+            _warn_outside(verdict, window, question.clock)
+        yield at_gateway(incident, verdict)
 
 
 def _import_screen() -> None:
