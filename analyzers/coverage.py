@@ -19,7 +19,7 @@ from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.questions import open_questions
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.skew import shared_rooms
-from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.evidence import BATCHES, Event, Fact
 
 GAP_LEAST = 15.0
 """Seconds of silence that are never a gap."""
@@ -181,7 +181,7 @@ def _switches(scene: Scene) -> dict[str, Switch]:
     args, facts = scene.life.args, scene.life.facts
     events = {f.event for f in facts}
     ended = any(a.finish is not None for a in scene.attempts)
-    lines = bool(events & {Event.BATCH_PREFILL, Event.BATCH_DECODE})
+    lines = bool(events & BATCHES)
 
     def told(name: str) -> bool | None:
         return bool(args[name]) if name in args else None

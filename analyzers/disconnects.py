@@ -79,10 +79,7 @@ def _left(scene: Scene, attempt: Attempt, gone: Fact) -> Finding:
     _note_alike(scene, attempt, gone, finding)
     if not hung:
         finding.ruled_out.append(Cause("explicit-abort", "an abort call leaves a Finish and no disconnect line"))
-    rejected = attempt.of(Event.REQUEST_REJECTED)
-    if rejected:  # its answer waited in the queue
-        refusal = outcomes.by_message(scene, attempt, rejected[0])
-        finding.chain += [Cause(refusal.cause, refusal.summary, rejected[:1]), *refusal.chain]
+    finding.chain += outcomes.refused_before(scene, attempt)  # the answer waited in the queue
     zombies.note(attempt, finding)
     return finding
 

@@ -228,12 +228,18 @@ _FURTHER_ENDS = ("abort-all", "queue-full", "input-too-long", "grammar-failed", 
 
 def _after_refusal(scene: Scene, attempt: Attempt, finding: Finding) -> Finding:
     """A refused request waits in the queue as a stub; what ends it there hides the refusal (0.4.9 to 0.5.23)."""
-    rejected = attempt.of(Event.REQUEST_REJECTED)
-    if rejected:
-        refusal = by_message(scene, attempt, rejected[0])
-        finding.chain += [Cause(refusal.cause, refusal.summary, rejected[:1]), *refusal.chain]
-        finding.evidence.append(rejected[0])
+    finding.chain += refused_before(scene, attempt)
+    finding.evidence += attempt.of(Event.REQUEST_REJECTED)[:1]
     return finding
+
+
+def refused_before(scene: Scene, attempt: Attempt) -> list[Cause]:
+    """Why it had been refused by the scheduler, as links of its chain; none where it had not."""
+    rejected = attempt.of(Event.REQUEST_REJECTED)[:1]
+    if not rejected:
+        return []
+    refusal = by_message(scene, attempt, rejected[0])
+    return [Cause(refusal.cause, refusal.summary, rejected), *refusal.chain]
 
 
 def by_message(scene: Scene, attempt: Attempt, said: Fact) -> Finding:

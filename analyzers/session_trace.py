@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
-from sglang_lifecycle.analyzers.texts import REFUSALS
+from sglang_lifecycle.analyzers.texts import ECHOES, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.replay.ends import canonical
 from sglang_lifecycle.replay.hypotheses import Step
@@ -25,7 +25,6 @@ DELAY = 1.0
 """Seconds between a line of the API server and the scheduler's deed that it is about, at most."""
 
 _REFUSALS = frozenset(map(canonical, REFUSALS))
-_ECHOES = frozenset({"echo-plain", "echo-with-reason"})
 _CLOSES = {
     Event.SESSION_CLOSED: Kind.CLOSE,
     Event.SESSION_CLOSE_DEFERRED: Kind.CLOSE,
@@ -137,7 +136,7 @@ def _latest(scene: Scene, attempt: Attempt, record: Fact) -> float:
 def _kind(finish: Fact) -> Kind:
     if finish.finish_type != "abort":
         return Kind.FINISH
-    return Kind.DROP if finish.finish_shape in _ECHOES else Kind.CUT
+    return Kind.DROP if finish.finish_shape in ECHOES else Kind.CUT
 
 
 def _answered(attempt: Attempt) -> str | None:

@@ -13,7 +13,7 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import OPEN_TOLD, TURN_REPLACED_AT_ARRIVAL
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.scene import Scene
-from sglang_lifecycle.analyzers.texts import REFUSALS
+from sglang_lifecycle.analyzers.texts import ECHOES, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 KEPT = 0.9
@@ -93,7 +93,7 @@ class Node:
     def dropped(self) -> bool:
         """Whether it was dropped from a queue: no session ever learns that it has ended."""
         finish = self.attempt.finish
-        return finish is not None and (finish.finish_shape or "").startswith("echo")
+        return finish is not None and finish.finish_shape in ECHOES
 
     @property
     def of_stream(self) -> bool | None:

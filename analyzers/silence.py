@@ -15,7 +15,7 @@ from sglang_lifecycle.analyzers.behaviours import QUEUE_ABORTED_KEPT
 from sglang_lifecycle.analyzers.finding import Finding, undecided
 from sglang_lifecycle.analyzers.hidden import FILTER, hidden, switched
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
-from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.evidence import BATCHES, Event, Fact
 
 _SCHEDULED_WITHIN = 10.0  # seconds within which an idle scheduler forms a batch of what it gets
 
@@ -343,7 +343,7 @@ def _records_alone(scene: Scene) -> bool:
     return not scene.sees_access and not scene.life.of(*_OF_A_SERVER)
 
 
-_OF_A_SERVER = (Event.BATCH_PREFILL, Event.BATCH_DECODE, Event.SERVER_ARGS, Event.SERVER_READY)
+_OF_A_SERVER = (*BATCHES, Event.SERVER_ARGS, Event.SERVER_READY)
 
 _ANYTHING = ("finished", "client-disconnect", "invalid-request", "input-too-long", "process-killed", "scheduler-crash")
 """What may have become of a request where records of requests are all there is."""

@@ -10,6 +10,7 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import STATS_UNSTAMPED
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.texts import ECHOES
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _ABSURD = 1e5  # seconds: an unset stamp, not a duration
@@ -30,7 +31,7 @@ def durations(scene: Scene, attempt: Attempt) -> tuple[float | None, float | Non
         if waited is None:
             waited = _believable(finish.queue_s)
         if latency is not None:
-            echo = finish.finish_shape in ("echo-plain", "echo-with-reason")
+            echo = finish.finish_shape in ECHOES
             if echo and not finish.completion_tokens:
                 waited, ran = latency, None
             elif waited is not None and ran is None:

@@ -11,7 +11,7 @@ from sglang_lifecycle.analyzers.behaviours import TIMEOUT_BY_RID
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.texts import ended_plainly
-from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.evidence import BATCHES, Event, Fact
 
 _SLACK = 1.0  # seconds by which lines of several processes may stand in the wrong order
 
@@ -28,7 +28,7 @@ def causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> list[str]:
 def _causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> Iterator[str]:
     end = scene.places[id(gone)] if gone is not None else scene.life.size
     start, began, ended = attempt.order, attempt.received_at, gone.at if gone is not None else scene.life.end
-    if gone is not None and gone.event in (Event.BATCH_PREFILL, Event.BATCH_DECODE):
+    if gone is not None and gone.event in BATCHES:
         before = bisect.bisect_left(scene.batch_orders, end) - 1
         if before >= 0 and scene.batches[before][0] > start:
             start, line = scene.batches[before]

@@ -92,6 +92,9 @@ class Event(StrEnum):
 RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 """What the request log writes."""
 
+BATCHES = frozenset({Event.BATCH_PREFILL, Event.BATCH_DECODE})
+"""What a scheduler writes of its batches."""
+
 
 @dataclass(slots=True)
 class Fact:

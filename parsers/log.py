@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sglang_lifecycle.parsers import exhibits, requestlog, views
-from sglang_lifecycle.parsers.evidence import RECORDS, Event, Evidence, Fact, Source
+from sglang_lifecycle.parsers.evidence import BATCHES, RECORDS, Evidence, Fact, Source
 from sglang_lifecycle.parsers.file import Input
 from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.inputs import expand
@@ -183,7 +183,7 @@ def fold(evidence: Evidence) -> None:
     evidence.facts = kept
 
 
-_SCHEDULERS = STARTS | {Event.BATCH_PREFILL, Event.BATCH_DECODE}
+_SCHEDULERS = STARTS | BATCHES
 
 
 def _identity(fact: Fact) -> tuple[object, ...]:
