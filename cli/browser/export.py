@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import ClassVar
 
@@ -15,13 +15,14 @@ from textual.containers import Vertical
 from textual.widgets import Input, Static
 
 from sglang_lifecycle.analyzers.explain import timestamp
+from sglang_lifecycle.analyzers.listing import SessionRow
 from sglang_lifecycle.cli.browser.base import Dialog
 from sglang_lifecycle.cli.browser.view import View
 from sglang_lifecycle.cli.document import Code, Document, Grid
 from sglang_lifecycle.cli.errors import LifecycleError
 from sglang_lifecycle.cli.markdown import markdown
 from sglang_lifecycle.cli.output import save
-from sglang_lifecycle.cli.text import clean
+from sglang_lifecycle.cli.text import clean, sound
 
 Writers = Mapping[str, Callable[[], bytes]]
 """What can be written, by the ending of the file's name."""
@@ -44,6 +45,17 @@ def requests_table(view: View) -> Writers:
         return view.frame[view.indices].drop("text").with_columns(moment).cast({pl.Categorical: pl.String})
 
     return table("Requests", frame)
+
+
+def sessions_table(sessions: Sequence[SessionRow]) -> Writers:
+    """Sessions in their order."""
+
+    def frame() -> pl.DataFrame:
+        rows = [session.model_dump(exclude={"replaced"}) for session in sessions]
+        held = [{k: sound(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows]
+        return pl.DataFrame(held, infer_schema_length=None)
+
+    return table("Sessions", frame)
 
 
 def _markdown(name: str, frame: pl.DataFrame) -> str:
