@@ -30,7 +30,7 @@ ABORT_BY_PREFIX = Behaviour("managers/scheduler.py:abort_request", since="0.4.4"
 """An abort hits every rid that begins with the one that it names."""
 
 ABORT_FINISHES = Behaviour("managers/tokenizer_manager.py:abort_request", since="0.4.7")
-"""Who is aborted by a call has a `Finish`; what a session ends has one in any release."""
+"""Who is aborted by a call while it runs has a `Finish`; what a session ends has one in any release."""
 
 ABORT_OF_ALL = Behaviour("managers/scheduler.py:abort_request", since="0.4.9")
 """An abort may be of everything in flight; a pause and a weight update ask for one."""

@@ -113,7 +113,7 @@ def out_of_form(facts: Sequence[Fact]) -> frozenset[int]:
     if not whole or not stamped or any(set(fact.detail["fields"]) >= _WHOLE for fact in stamped):
         return frozenset()
     possible = _ALL.intersection(*(_of_fields(tuple(sorted(each))) for each in whole))
-    bare = possible and possible <= _range(UNSTAMPED_RECORDS.since, UNSTAMPED_RECORDS.until)
+    bare = possible and possible <= _with(UNSTAMPED_RECORDS)
     return frozenset(id(fact) for fact in told if fact.at_from == "own") if bare else frozenset()
 
 
@@ -129,7 +129,7 @@ def _allowed(fact: Fact) -> Iterable[frozenset[str]]:
     if fact.pattern == "reqlog.text" and fact.event is not Event.REQUEST_RECEIVED_OPENAI:
         bare = fact.at_from != "own" and _SENT not in fact.detail
         if bare and fact.at_from == "neighbours":
-            yield _range(UNSTAMPED_RECORDS.since, UNSTAMPED_RECORDS.until)
+            yield _with(UNSTAMPED_RECORDS)
     if fact.message_id is not None and fact.message_id in _message_ranges():
         yield _message_ranges()[fact.message_id]
 
@@ -150,6 +150,11 @@ def _of_fields(fields: tuple[str, ...]) -> frozenset[str]:
 @cache
 def _range(first: str, last: str = RELEASES[-1]) -> frozenset[str]:
     return frozenset(RELEASES[RELEASES.index(first) : RELEASES.index(last) + 1])
+
+
+def _with(behaviour: Behaviour) -> frozenset[str]:
+    """The releases that have a behaviour."""
+    return _range(behaviour.since, behaviour.until)
 
 
 @cache
