@@ -159,7 +159,7 @@ def _with(behaviour: Behaviour) -> frozenset[str]:
 
 @cache
 def _fields() -> dict[str, frozenset[str]]:
-    text = files("sglang_lifecycle.analyzers").joinpath("fingerprints.toml").read_text(encoding="utf-8")
+    text = (files(__package__) / "fingerprints.toml").read_text("utf-8")
     rows: dict[str, list[list[str]]] = tomllib.loads(text)["fields"]
     return {name: frozenset().union(*(_range(*ends) for ends in ranges)) for name, ranges in rows.items()}
 

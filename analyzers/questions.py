@@ -49,7 +49,7 @@ class Catalogue:
 @cache
 def catalogue() -> Catalogue:
     """The packaged catalogue."""
-    data = tomllib.loads(files("sglang_lifecycle.analyzers").joinpath("questions.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads((files(__package__) / "questions.toml").read_text("utf-8"))
     return Catalogue(
         tuple(
             Question(q["id"], q["asks"], tuple(q["when"]), tuple(q["needs"]), q["because"]) for q in data["question"]
