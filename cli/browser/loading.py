@@ -230,11 +230,9 @@ def _row(
     """The row of a request, unless it lies outside the time that is asked about."""
     if question.ignores(verdict.rid):
         verdict = verdict.model_copy(update={"synthetic": True})
-    found = row(verdict, _session(incident, verdict.rid), provisional)
-    return [found] if window.meets(found[_AT], found[_AT]) else []
-
-
-_AT = list(frame().columns).index("at")
+    if not audit.inside(verdict, window.since, window.until):
+        return []
+    return [row(verdict, _session(incident, verdict.rid), provisional)]
 
 
 def _session(incident: Incident, rid: str) -> str | None:
