@@ -22,7 +22,7 @@ from sglang_lifecycle.analyzers.behaviours import (
     REPLACES,
     TIMEOUT_BY_RID,
 )
-from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.finding import Cause, Finding, Possible, undecided
 from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, ENGINE_CALL, Call, Scene, per_scene
 from sglang_lifecycle.analyzers.strokes import TOGETHER, crowd, held_back, in_chunks, surely_met, survivors
 from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS
@@ -400,7 +400,7 @@ def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: S
     )
 
 
-def _by_session(attempt: Attempt) -> list[tuple[str, str]]:
+def _by_session(attempt: Attempt) -> list[Possible]:
     """What its session may have done to a turn whose beginning the logs lack, and with it that of others."""
     if attempt.received is not None or attempt.session_id is None:
         return []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sglang_lifecycle.analyzers import killed, missing
 from sglang_lifecycle.analyzers.accounting import seen
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.finding import Cause
+from sglang_lifecycle.analyzers.finding import Cause, Possible
 from sglang_lifecycle.analyzers.lives import DEATHS
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.analyzers.spans import near
@@ -40,8 +40,8 @@ class Death:
     summary: str
     evidence: list[Fact]
     chain: list[Cause] = field(default_factory=list)
-    candidates: list[tuple[str, str]] = field(default_factory=list)
-    """What else its lines admit, each with what would decide."""
+    candidates: list[Possible] = field(default_factory=list)
+    """What else its lines admit."""
 
     @property
     def at(self) -> float | None:

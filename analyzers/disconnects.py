@@ -8,7 +8,7 @@ from sglang_lifecycle.analyzers import deaths, outcomes, twins, zombies
 from sglang_lifecycle.analyzers.accounting import last_listed
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import QUEUE_ABORT_HANGS
-from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.finding import Cause, Finding, Possible, undecided
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -88,8 +88,8 @@ _OR_LOST = [("output-lost", "one HTTP worker: with several, a scheduler-side end
 _OR_TWIN = [("duplicate-rid", "the client's log: did it leave before it sent the rid again?")]
 
 
-def unanswered(scene: Scene, attempt: Attempt, until: int) -> list[tuple[str, str]]:
-    """The aborts that may have taken it out of the queue before a place, each with what would decide.
+def unanswered(scene: Scene, attempt: Attempt, until: int) -> list[Possible]:
+    """The aborts that may have taken it out of the queue before a place.
 
     Up to 0.4.8 whoever is aborted there hangs until its client leaves.
     """

@@ -10,7 +10,7 @@ from sglang_lifecycle.analyzers import abort_origin, deaths, rid_validity, timeo
 from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import NO_REASON
-from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.finding import Cause, Finding, Possible, undecided
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.spans import near
@@ -152,7 +152,7 @@ _OF_A_STUB = [(name, "the decode server's log") for name in ("finished", "client
 """What else may have become of a request of which a prefill server sent what it had made of a refused one."""
 
 
-def _refused_all_the_same(scene: Scene, attempt: Attempt, others: list[tuple[str, str]]) -> Finding | None:
+def _refused_all_the_same(scene: Scene, attempt: Attempt, others: list[Possible]) -> Finding | None:
     """What refused a request whose `Finish` does not say so, with what may have ended it instead."""
     rejected = attempt.of(Event.REQUEST_REJECTED)
     if not rejected:

@@ -12,7 +12,7 @@ from sglang_lifecycle.analyzers import deaths, disconnects, dumped, mentions, mi
 from sglang_lifecycle.analyzers.accounting import MARGIN, gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import QUEUE_ABORTED_KEPT
-from sglang_lifecycle.analyzers.finding import Finding, undecided
+from sglang_lifecycle.analyzers.finding import Finding, Possible, undecided
 from sglang_lifecycle.analyzers.hidden import FILTER, hidden, switched
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import BATCHES, Event, Fact
@@ -125,8 +125,8 @@ def _cut(scene: Scene, attempt: Attempt, end: deaths.Death) -> Finding | None:
     )
 
 
-def _else(scene: Scene, attempt: Attempt, end: deaths.Death, sure: bool) -> Iterator[tuple[str, str]]:
-    """What else may have ended who was in flight at the end of a server, each with what would decide."""
+def _else(scene: Scene, attempt: Attempt, end: deaths.Death, sure: bool) -> Iterator[Possible]:
+    """What else may have ended who was in flight at the end of a server."""
     if not sure:
         yield "client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"
         if (decides := hidden(scene, attempt)) is not None:
