@@ -78,22 +78,9 @@ def _anothers(struck: _Struck) -> Finding | None:
     """The timeout of a rid that is its prefix, where its own time was too short."""
     if not struck.roots or not _too_short(struck):
         return None
-    attempt, kind, told, root = struck.attempt, struck.kind, struck.told, struck.roots[0]
+    kind, told, root = struck.kind, struck.told, struck.roots[0]
     assert root.finish is not None
-    mine, limit = struck.mine, spent(root, kind.id)
-    sure, why = True, "its own time or stage does not reach the limit"
-    if struck.stage == "running" and kind.name == "waiting":
-        how = ": it was running, and a waiting timeout of its own ends only what waits"
-    elif struck.stage == "waiting" and kind.name == "running":
-        how = ": it had never run"
-    elif told is not None and told.refutes:
-        how = f": it had lasted {told.mine:.1f} s, and the limit is {told.limit:g} s, as told"
-    else:
-        how = f": it had lasted {mine:.1f} s, that one {limit:.1f} s" if mine and limit else ""
-        sure = all(
-            _at_once(each, attempt) and limits.outlasted(struck.scene, each, mine or 0.0, kind.id)
-            for each in struck.roots
-        )
+    how, sure = _not_its_own(struck, root)
     finding = Finding(
         "timeout-prefix-collision",
         "proven" if sure else "likely",
@@ -107,14 +94,29 @@ def _anothers(struck: _Struck) -> Finding | None:
         Cause(kind.cause, f"{root.rid!r} reached its {kind.name} timeout", [root.finish], rid=root.rid)
     )
     if sure:
+        why = "its own time or stage does not reach the limit"
         if told is not None and told.refutes:
             why = f"its own {told.mine:.1f} s do not reach the limit of {told.limit:g} s that was told"
         finding.ruled_out.append(Cause(kind.cause, why, [struck.finish]))
     else:
-        finding.candidates.append((kind.cause, "the server's limit, or how long each of them waited and ran"))
+        finding.admit(kind.cause, "the server's limit, or how long each of them waited and ran")
     if told is not None and told.astray:
         finding.doubt(_ASTRAY)
     return finding
+
+
+def _not_its_own(struck: _Struck, root: Attempt) -> tuple[str, bool]:
+    """How it shows that a timeout was not its own but a root's, and whether that is certain."""
+    told, mine, limit = struck.told, struck.mine, spent(root, struck.kind.id)
+    if struck.stage == "running" and struck.kind.name == "waiting":
+        return ": it was running, and a waiting timeout of its own ends only what waits", True
+    if struck.stage == "waiting" and struck.kind.name == "running":
+        return ": it had never run", True
+    if told is not None and told.refutes:
+        return f": it had lasted {told.mine:.1f} s, and the limit is {told.limit:g} s, as told", True
+    how = f": it had lasted {mine:.1f} s, that one {limit:.1f} s" if mine and limit else ""
+    outlasted = (limits.outlasted(struck.scene, each, mine or 0.0, struck.kind.id) for each in struck.roots)
+    return how, all(_at_once(each, struck.attempt) for each in struck.roots) and all(outlasted)
 
 
 def _unseen_root(struck: _Struck) -> Finding | None:
