@@ -19,14 +19,14 @@ class ServerHappening:
     at: float | None
     summary: str
     evidence: list[Fact]
-    life: int = 1
-    """The number of the server's life, where no line tells of it."""
+    life: tuple[str, int] = ("", 1)
+    """The server and the number of its life, where no line tells of it."""
 
     @property
     def key(self) -> tuple[str, str, int]:
         """What tells it from others of its kind: its first line, else the life."""
         first = next(iter(self.evidence), None)
-        return (self.cause, first.source, first.line) if first is not None else (self.cause, "", self.life)
+        return (self.cause, first.source, first.line) if first is not None else (self.cause, *self.life)
 
 
 def of(incident: Incident) -> Iterator[ServerHappening]:
@@ -43,7 +43,7 @@ def of(incident: Incident) -> Iterator[ServerHappening]:
             yield ServerHappening(end.cause, end.at, end.summary, end.evidence)
         if scene.life.restarted:
             text = "another life of this server follows"
-            yield ServerHappening("server-restarted", scene.life.end, text, [], scene.life.number)
+            yield ServerHappening("server-restarted", scene.life.end, text, [], (scene.life.server, scene.life.number))
 
 
 def _calls(scene: Scene) -> Iterator[ServerHappening]:

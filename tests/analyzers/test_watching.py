@@ -65,6 +65,15 @@ def test_what_happens_to_a_server_again_is_said_again() -> None:
     ]
 
 
+def test_two_servers_that_were_restarted_are_two(recorded: Any) -> None:
+    facts = recorded("0.5.23/s18_two_lives").incident.evidence.facts
+    twins = [fact.copy() for fact in facts]
+    for twin in twins:
+        twin.source = twin.process = "another.log"
+    happened = [n.happening.cause for n in Watch().news([*facts, *twins]) if n.happening is not None]
+    assert happened.count("server-restarted") == 2
+
+
 def test_a_change_is_an_update(recorded: Any) -> None:
     seen: set[str] = set()
     for each in _watched(recorded("0.5.23/s06_abort"), 300):
