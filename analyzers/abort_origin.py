@@ -13,30 +13,38 @@ from collections.abc import Sequence
 
 from sglang_lifecycle.analyzers import rid_validity, session_params, twins
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.behaviours import (
+    ABORT_BY_PREFIX,
+    ABORT_FINISHES,
+    ABORT_OF_ALL,
+    GRAMMAR_ABORTS_BY_RID,
+    PARENT_REFUSED_SILENTLY,
+    REPLACES,
+    TIMEOUT_BY_RID,
+)
+from sglang_lifecycle.analyzers.finding import Cause, Finding, Possible, undecided
 from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, ENGINE_CALL, Call, Scene, per_scene
 from sglang_lifecycle.analyzers.strokes import TOGETHER, crowd, held_back, in_chunks, surely_met, survivors
 from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS
 from sglang_lifecycle.parsers.evidence import Event, Fact
-from sglang_lifecycle.parsers.versions import RELEASES
 
 _LATE = 3  # facts by which the line of a call may stand behind an end that it caused
 _PAUSE = 5.0  # seconds by which a pause answers after the last end: it aborts each second what is left
 
 _POSSIBLE = {
-    "explicit-abort": ("0.4.7", RELEASES[-1]),
-    "abort-all": ("0.4.9", RELEASES[-1]),
-    "abort-prefix-collision": ("0.4.7", RELEASES[-1]),
-    "pause-abort": ("0.4.9", RELEASES[-1]),
-    "weight-update-abort": ("0.4.9", RELEASES[-1]),
-    "session-replaced": ("0.4.2", RELEASES[-1]),
-    "session-branch-cleared": ("0.4.2", RELEASES[-1]),
-    "session-parent-unknown": ("0.4.2", "0.4.8"),
-    "session-parent-unfinished": ("0.4.2", "0.4.8"),
+    "explicit-abort": ABORT_FINISHES,
+    "abort-all": ABORT_OF_ALL,
+    "abort-prefix-collision": ABORT_FINISHES,
+    "pause-abort": ABORT_OF_ALL,
+    "weight-update-abort": ABORT_OF_ALL,
+    "session-replaced": REPLACES,
+    "session-branch-cleared": REPLACES,
+    "session-parent-unknown": PARENT_REFUSED_SILENTLY,
+    "session-parent-unfinished": PARENT_REFUSED_SILENTLY,
 }
-"""What writes a plain abort into a `Finish`, and the releases in which it does.
+"""What may stand behind a plain abort in a `Finish`, and what SGLang has to do for that.
 
-A call and a disconnect leave no `Finish` before 0.4.7; what a session ends has one, which says `Unknown error`.
+Before 0.4.7 only what a session aborts has a `Finish`, which says `Unknown error`.
 """
 
 WOULD_DECIDE = {
@@ -82,8 +90,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     else:
         finding = _unseen(scene, attempt)
     for cause in _further(scene, attempt):
-        if finding.confidence != "proven":
-            finding.admit(cause, WOULD_DECIDE[cause])
+        finding.admit(cause, WOULD_DECIDE[cause])
     if finding.cause in _REFUSED:
         finding.stage = "before-scheduler"
     elif finding.stage == "unknown":
@@ -94,18 +101,14 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
 
 
 def _further(scene: Scene, attempt: Attempt) -> list[str]:
-    """What looks like an abort by the records alone.
-
-    A timeout that meets a prompt in chunks loses its text (0.5.20 on,
-    managers/scheduler.py:process_pending_chunked_abort); a refused parent had none of its own (0.4.2 to 0.4.8,
-    managers/session_controller.py:Session.create_req).
-    """
+    """What looks like an abort by the records alone: a timeout in chunks loses its text, a refused parent had none."""
     finish, release = attempt.finish, scene.release
     assert finish is not None
     found = []
-    if finish.message_id == "abort_in_waiting_queue" and release.may_be("0.5.20") and in_chunks(scene, attempt):
+    if finish.message_id == "abort_in_waiting_queue" and release.may_have(TIMEOUT_BY_RID) and in_chunks(scene, attempt):
         found.append("running-timeout")
-    if attempt.parent_rid is not None and release.may_be("0.4.2", "0.4.8") and (finish.completion_tokens or 0) <= 1:
+    at_once = (finish.completion_tokens or 0) <= 1
+    if attempt.parent_rid is not None and at_once and release.may_have(PARENT_REFUSED_SILENTLY):
         found += sorted(_REFUSED)
     return found
 
@@ -264,9 +267,8 @@ def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
     calls = _fresh(scene, _aborts_near(scene, [attempt]), [attempt])
     roots = bool(left(scene, attempt) or _open_prefixes(scene, attempt))
     for cause in [*["explicit-abort"] * bool(calls), *["abort-prefix-collision"] * roots]:
-        finding.confidence = "likely"
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != cause]
-        finding.admit(cause, WOULD_DECIDE[cause])
+        finding.soften((cause, WOULD_DECIDE[cause]))
     return finding
 
 
@@ -313,16 +315,13 @@ _PREFIX_ENDS = {
 def left(scene: Scene, attempt: Attempt) -> list[tuple[Attempt, Fact]]:
     """The requests whose rid is its prefix and that were aborted just before it ended, with the line that says so.
 
-    An abort takes in the rids that begin with its own from 0.4.4 on (managers/scheduler.py:abort_request). A token that
-    a grammar refuses ends its request by such an abort from 0.4.10 to 0.5.15
-    (managers/scheduler_components/batch_result_processor.py:_accept_grammar_tokens, before 0.5.13
-    managers/scheduler_output_processor_mixin.py).
+    By its client, which left (0.4.4 on), or by its grammar, which refused a token (0.4.10 to 0.5.15).
     """
     ended = attempt.ended_at
-    if ended is None or scene.release.within("0.3.6", "0.4.3"):
+    if ended is None or not scene.release.may_have(ABORT_BY_PREFIX):
         return []
     events = [Event.CLIENT_DISCONNECTED]
-    if scene.release.may_be("0.4.10", "0.5.15"):
+    if scene.release.may_have(GRAMMAR_ABORTS_BY_RID):
         events.append(Event.GRAMMAR_TOKEN_REFUSED)
     return [
         (root, fact)
@@ -352,7 +351,7 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
         finding.admit("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"])
     engine = _engine(scene, attempt, members)
     if finding is not None and engine is not None and engine[0] not in dict(finding.candidates):
-        finding.candidates.append((engine[0], WOULD_DECIDE[engine[0]]))
+        finding.admit(engine[0], WOULD_DECIDE[engine[0]])
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != engine[0]]
     return finding
 
@@ -401,7 +400,7 @@ def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: S
     )
 
 
-def _by_session(attempt: Attempt) -> list[tuple[str, str]]:
+def _by_session(attempt: Attempt) -> list[Possible]:
     """What its session may have done to a turn whose beginning the logs lack, and with it that of others."""
     if attempt.received is not None or attempt.session_id is None:
         return []
@@ -436,7 +435,7 @@ def _collision(
     lives_on: Sequence[Attempt],
 ) -> Finding | None:
     """The scheduler aborts every rid that begins with the one named (0.4.4 to 0.5.23)."""
-    if scene.release.within("0.3.6", "0.4.3"):
+    if not scene.release.may_have(ABORT_BY_PREFIX):
         return None
     root = prefixes[0]
     assert attempt.finish is not None
@@ -469,8 +468,8 @@ def _unseen(scene: Scene, attempt: Attempt) -> Finding:
     session = attempt.session_id is not None
     names = [
         cause
-        for cause, (first, last) in _POSSIBLE.items()
-        if scene.release.may_be(first, last) and (session or not cause.startswith("session-"))
+        for cause, behaviour in _POSSIBLE.items()
+        if scene.release.may_have(behaviour) and (session or not cause.startswith("session-"))
     ]
     finding = undecided(
         "Aborted on request, but no line shows who asked for it.", [(c, WOULD_DECIDE[c]) for c in names], lines

@@ -11,6 +11,7 @@ import bisect
 import re
 
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import TRANSFERS_UNCOUNTED
 from sglang_lifecycle.analyzers.scene import ENGINE_CALL, Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -35,7 +36,7 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
         return stats[0]
     if attempt.received is None or _several_schedulers(scene) or apart(attempt) or held(scene, attempt):
         return None
-    if _transfers(scene, attempt) and scene.release.may_be("0.3.6", "0.5.2"):
+    if _transfers(scene, attempt) and scene.release.may_have(TRANSFERS_UNCOUNTED):
         return None  # its lines do not count who waits for a transfer
     listed, missing = last_listed(scene, attempt)
     if missing is not None and not _transfers(scene, attempt):  # who is retracted there is in neither list

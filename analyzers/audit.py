@@ -14,13 +14,14 @@ from sglang_lifecycle.analyzers.finding import NOT_INTERRUPTED
 from sglang_lifecycle.analyzers.happenings import ServerHappening
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import Audit, InputReport, RequestRow, ServerEvent, Totals
-from sglang_lifecycle.analyzers.verdict import Candidate
+from sglang_lifecycle.analyzers.spans import overlaps
+from sglang_lifecycle.analyzers.verdict import Candidate, Verdict
 from sglang_lifecycle.parsers.evidence import Evidence
 from sglang_lifecycle.parsers.garbage import uncollected
 
 
 def audit(incident: Incident, since: float | None = None, until: float | None = None) -> Audit:
-    """All requests, those that ended or arrived inside `since` to `until` (UTC epoch seconds) where given.
+    """All requests, those that lived inside `since` to `until` (UTC epoch seconds) where given.
 
     The bounds limit what is reported, not what is looked at.
     """
@@ -139,14 +140,17 @@ def order(row: RequestRow) -> tuple[str, str]:
     return row.times.received or row.times.ended or "", row.rid
 
 
-def inside(row: RequestRow, since: float | None, until: float | None) -> bool:
-    """Whether a request came or ended inside the bounds, UTC epoch seconds."""
+def inside(row: RequestRow | Verdict, since: float | None, until: float | None) -> bool:
+    """Whether a request lived inside the bounds, UTC epoch seconds; one that is in flight lives on."""
     if since is until is None:
         return True
-    times = [datetime.fromisoformat(t).timestamp() for t in (row.times.received, row.times.ended) if t is not None]
-    return within(times[0], since, until) or within(times[-1], since, until) if times else True
+    came, ended = (
+        datetime.fromisoformat(at).timestamp() if at else None for at in (row.times.received, row.times.ended)
+    )
+    last = ended if ended is not None or row.status == "in-flight" else came
+    return overlaps(came if came is not None else ended, last, since, until)
 
 
 def within(at: float | None, since: float | None, until: float | None) -> bool:
     """Whether a time lies inside the bounds, UTC epoch seconds; one that is not known may."""
-    return at is None or ((since is None or at >= since) and (until is None or at <= until))
+    return overlaps(at, at, since, until)

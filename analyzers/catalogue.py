@@ -6,7 +6,7 @@ The texts are data in `causes.toml`; this module reads them and refuses a catalo
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache
@@ -133,11 +133,16 @@ def read(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Cause]:
     return causes
 
 
+def require_keys(what: str, table: Mapping[str, Any], known: Set[str], optional: Set[str]) -> None:
+    """Raise `ValueError` where a table, which is `what`, lacks a key that it must have, or has an unknown one."""
+    if missing := sorted(known - optional - table.keys()):
+        raise ValueError(f"{what} lacks {', '.join(missing)}")
+    if extra := sorted(table.keys() - known):
+        raise ValueError(f"{what} has unknown keys: {', '.join(extra)}")
+
+
 def _cause(id: str, table: Mapping[str, Any]) -> Cause:
-    if missing := sorted(_KEYS - _OPTIONAL - table.keys()):
-        raise ValueError(f"cause {id!r} lacks {', '.join(missing)}")
-    if extra := sorted(table.keys() - _KEYS):
-        raise ValueError(f"cause {id!r} has unknown keys: {', '.join(extra)}")
+    require_keys(f"cause {id!r}", table, _KEYS, _OPTIONAL)
     _require(id, "group", (table["group"],), GROUPS)
     _require(id, "actor", (table["actor"],), ACTORS)
     _require(id, "layer", (table["layer"],), LAYERS)

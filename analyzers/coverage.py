@@ -11,15 +11,15 @@ from statistics import median, mode
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import inputs
-from sglang_lifecycle.analyzers.coverage_models import Coverage, Gap, LifeCoverage, Offset, RequestLog, Switch
-from sglang_lifecycle.analyzers.explain import timestamp
+from sglang_lifecycle.analyzers.behaviours import ONE_LEVEL, TEXT_BY_LEVEL
+from sglang_lifecycle.analyzers.coverage_models import Coverage, Gap, LifeCoverage, Mode, Offset, RequestLog, Switch
+from sglang_lifecycle.analyzers.explain import timestamp, version
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.questions import open_questions
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.skew import shared_rooms
-from sglang_lifecycle.analyzers.verdict import Version
-from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.evidence import BATCHES, Event, Fact
 
 GAP_LEAST = 15.0
 """Seconds of silence that are never a gap."""
@@ -61,18 +61,15 @@ def coverage(incident: Incident) -> Coverage:
 
 
 def _life(scene: Scene) -> LifeCoverage:
-    life, args, release = scene.life, scene.life.args, scene.release
+    life, args = scene.life, scene.life.args
     end = deaths.death(scene)
     real = [a for a in scene.attempts if not a.synthetic]
-    mode_ = str(args.get("disaggregation_mode", "unknown"))
     return LifeCoverage(
         server=life.server,
         life=life.number,
         sources=list(dict.fromkeys(f.source for f in life.facts)),
-        sglang_version=Version(value=release.text, source="told" if release.told else "fingerprint")
-        if release.text is not None
-        else Version(),
-        mode="unified" if mode_ in ("null", "None") else mode_ if mode_ in ("prefill", "decode") else "unknown",  # type: ignore[arg-type]
+        sglang_version=version(scene),
+        mode=_MODES.get(str(args.get("disaggregation_mode", "unknown")), "unknown"),
         processes=_processes(scene),
         ranks=sorted({f.rank for f in life.facts if f.rank is not None}),
         sizes={k: v for k in ("tp_size", "pp_size", "dp_size") if isinstance(v := args.get(k), int)},
@@ -93,6 +90,10 @@ def _life(scene: Scene) -> LifeCoverage:
         circumstances=list(_circumstances(scene, real, end is not None and end.cause != "server-shutdown")),
         **_switches(scene),
     )
+
+
+_MODES: dict[str, Mode] = {"null": "unified", "None": "unified", "prefill": "prefill", "decode": "decode"}
+"""What a server is, by its `--disaggregation-mode`."""
 
 
 def _of_request_log(fact: Fact) -> bool:
@@ -165,9 +166,9 @@ def _levels(scene: Scene, records: list[Fact]) -> set[int]:
         if not fields or fact.detail.get("cut") or fact.event is Event.REQUEST_RECEIVED_OPENAI:
             continue
         whole, sampling = "text" in fields or "input_ids" in fields, "sampling_params" in fields
-        if scene.release.within("0.3.6", "0.4.3"):
+        if scene.release.has(ONE_LEVEL):
             found |= {0, 1}
-        elif scene.release.within("0.4.4", "0.4.8"):
+        elif scene.release.has(TEXT_BY_LEVEL):
             found |= {1, 2} if whole else {0}
         else:
             found |= {2, 3} if whole else {1} if sampling else {0}
@@ -180,7 +181,7 @@ def _switches(scene: Scene) -> dict[str, Switch]:
     args, facts = scene.life.args, scene.life.facts
     events = {f.event for f in facts}
     ended = any(a.finish is not None for a in scene.attempts)
-    lines = bool(events & {Event.BATCH_PREFILL, Event.BATCH_DECODE})
+    lines = bool(events & BATCHES)
 
     def told(name: str) -> bool | None:
         return bool(args[name]) if name in args else None

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from sglang_lifecycle.analyzers.listing import InputReport
-from sglang_lifecycle.analyzers.verdict import Version
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, serialize_by_alias=True)
-
+from sglang_lifecycle.analyzers.verdict import Model, Version
 
 Switch = Literal["on", "unseen", "off", "unknown"]
 """`unseen`: turned on, and yet nothing of it is in these logs."""
 
 
-class Gap(_Model):
+class Gap(Model):
     """A silence much longer than usual while requests were open: lines are missing, or the engine stood still."""
 
     start: str
@@ -27,7 +22,7 @@ class Gap(_Model):
     open: int = Field(description="how many requests were open that are known to have ended later")
 
 
-class RequestLog(_Model):
+class RequestLog(Model):
     """How the request log was written."""
 
     switch: Switch
@@ -39,7 +34,7 @@ class RequestLog(_Model):
     changed: bool = Field(default=False, description="/configure_logging was called")
 
 
-class Offset(_Model):
+class Offset(Model):
     """How far the clocks of two sources stand apart, by the requests that both saw."""
 
     first: str
@@ -48,14 +43,18 @@ class Offset(_Model):
     requests: int
 
 
-class LifeCoverage(_Model):
+Mode = Literal["unified", "prefill", "decode", "unknown"]
+"""A server's side of a disaggregation; `unified` where there is none."""
+
+
+class LifeCoverage(Model):
     """What the logs of one life of a server hold."""
 
     server: str
     life: int = 1
     sources: list[str] = []
     sglang_version: Version = Version()
-    mode: Literal["unified", "prefill", "decode", "unknown"] = "unknown"
+    mode: Mode = "unknown"
     processes: list[str] = []
     ranks: list[str] = Field(default=[], description="as the prefixes of lines name them")
     sizes: dict[str, int] = Field(default={}, description="tp_size, pp_size, dp_size where the server's arguments tell")
@@ -83,17 +82,20 @@ class LifeCoverage(_Model):
     circumstances: list[str] = Field(default=[], description="what happened, as far as questions depend on it")
 
 
-class Remedy(_Model):
+Way = Literal["set", "unset", "call", "logs", "upgrade"]
+
+
+class Remedy(Model):
     """What to set or to give, so that a question has an answer the next time."""
 
-    how: Literal["set", "unset", "call", "logs", "upgrade"]
+    how: Way
     what: list[str] = Field(description="flags and environment variables as they are set, else one text")
     brings: str
     since: str
     until: str
 
 
-class OpenQuestion(_Model):
+class OpenQuestion(Model):
     """A question that these logs don't answer."""
 
     id: str
@@ -103,7 +105,7 @@ class OpenQuestion(_Model):
     remedies: list[Remedy] = []
 
 
-class Coverage(_Model):
+class Coverage(Model):
     """What a set of logs can and cannot answer."""
 
     schema_version: Literal[1] = 1

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from sglang_lifecycle.analyzers import killed, missing
 from sglang_lifecycle.analyzers.accounting import seen
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.finding import Cause
+from sglang_lifecycle.analyzers.finding import Cause, Possible
 from sglang_lifecycle.analyzers.lives import DEATHS
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _COMMUNICATION = re.compile(
@@ -39,8 +40,8 @@ class Death:
     summary: str
     evidence: list[Fact]
     chain: list[Cause] = field(default_factory=list)
-    candidates: list[tuple[str, str]] = field(default_factory=list)
-    """What else its lines admit, each with what would decide."""
+    candidates: list[Possible] = field(default_factory=list)
+    """What else its lines admit."""
 
     @property
     def at(self) -> float | None:
@@ -312,10 +313,7 @@ def _echoed(ends: _Ends) -> Death | None:
         f
         for other in scene.others
         for f in other.life.of(Event.SERVER_SIGTERM)
-        if other.life.server != scene.life.server
-        and f.at is not None
-        and fact.at is not None
-        and abs(fact.at - f.at) <= _AROUND
+        if other.life.server != scene.life.server and near(fact, f, _AROUND)
     ]
     if stopped:
         found = Death("server-shutdown", order, "another node of the server got SIGTERM", [stopped[0], fact])

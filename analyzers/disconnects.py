@@ -7,7 +7,8 @@ import bisect
 from sglang_lifecycle.analyzers import deaths, outcomes, twins, zombies
 from sglang_lifecycle.analyzers.accounting import last_listed
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.behaviours import QUEUE_ABORT_HANGS
+from sglang_lifecycle.analyzers.finding import Cause, Finding, Possible, undecided
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -29,8 +30,7 @@ def _reply_lost(scene: Scene, attempt: Attempt, gone: Fact) -> Finding | None:
         finding = outcomes.by_message(scene, attempt, rejected[0])
         finding.effects.append("reply-lost")
         finding.evidence.append(gone)
-        if finding.confidence == "proven":
-            finding.confidence = "likely"
+        finding.soften()
         return finding
     since = attempt.order if attempt.received is not None else -1
     lost = [
@@ -79,10 +79,7 @@ def _left(scene: Scene, attempt: Attempt, gone: Fact) -> Finding:
     _note_alike(scene, attempt, gone, finding)
     if not hung:
         finding.ruled_out.append(Cause("explicit-abort", "an abort call leaves a Finish and no disconnect line"))
-    rejected = attempt.of(Event.REQUEST_REJECTED)
-    if rejected:  # its answer waited in the queue
-        refusal = outcomes.by_message(scene, attempt, rejected[0])
-        finding.chain += [Cause(refusal.cause, refusal.summary, rejected[:1]), *refusal.chain]
+    finding.chain += outcomes.refused_before(scene, attempt)  # the answer waited in the queue
     zombies.note(attempt, finding)
     return finding
 
@@ -91,15 +88,12 @@ _OR_LOST = [("output-lost", "one HTTP worker: with several, a scheduler-side end
 _OR_TWIN = [("duplicate-rid", "the client's log: did it leave before it sent the rid again?")]
 
 
-def unanswered(scene: Scene, attempt: Attempt, until: int) -> list[tuple[str, str]]:
-    """The aborts that may have taken it out of the queue before a place, each with what would decide.
+def unanswered(scene: Scene, attempt: Attempt, until: int) -> list[Possible]:
+    """The aborts that may have taken it out of the queue before a place.
 
-    Up to 0.4.8 whoever is aborted there gets no answer and no `Finish`, and hangs until its client leaves: to 0.4.6 the
-    scheduler tells nobody (managers/scheduler.py:abort_request), then the API server does not tell who waits
-    (managers/tokenizer_manager.py:_handle_abort_req). A client that waits can be hit from 0.4.4 on, when an abort takes
-    in the rids that begin with its own, and from 0.4.7 on by a call.
+    Up to 0.4.8 whoever is aborted there hangs until its client leaves.
     """
-    if not scene.release.may_be("0.4.4", "0.4.8"):
+    if not scene.release.may_have(QUEUE_ABORT_HANGS):
         return []
     found = []
     calls = scene.call_orders.get("abort", [])

@@ -7,6 +7,7 @@ from os.path import basename
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.accounting import apart, held
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import DUMP_OF_DISPATCHED, REFUSED_KEPT
 from sglang_lifecycle.analyzers.finding import Finding, undecided
 from sglang_lifecycle.analyzers.hidden import hidden
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
@@ -64,7 +65,7 @@ def missed(scene: Scene, attempt: Attempt) -> Fact | None:
         return None
     if scene.several_workers or (record.detail.get("n") or 1) > 1 or "batch" in record.detail:
         return None
-    if scene.release.may_be("0.4.9", "0.5.9") and (apart(attempt) or held(scene, attempt)):
+    if scene.release.may_have(DUMP_OF_DISPATCHED) and (apart(attempt) or held(scene, attempt)):
         return None
     (dump,) = dumps.values()
     if attempt.rid in _listed(scene):
@@ -81,12 +82,9 @@ def _listed(scene: Scene) -> frozenset[str | None]:
 
 
 def leaked(scene: Scene, attempt: Attempt, gone: Fact) -> Finding | None:
-    """Listed as open, although a batch line has no room for it: what is refused early is never forgotten.
-
-    0.5.10 to 0.5.12 keep the state of a request that the API server refuses (managers/tokenizer_manager.py).
-    """
+    """Listed as open, although a batch line has no room for it: 0.5.10 to 0.5.12 never forget what is refused early."""
     entry = unfinished(attempt)
-    if entry is None or not scene.release.may_be("0.5.10", "0.5.12"):
+    if entry is None or not scene.release.may_have(REFUSED_KEPT):
         return None
     text = "A crash dump lists it as open, and a batch line before has no room for it: its state had been forgotten."
     names = ("invalid-request", "input-too-long", "client-disconnect", "scheduler-crash", "process-killed")

@@ -24,7 +24,7 @@ from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.legs import Judged
 from sglang_lifecycle.analyzers.scene import Scene
-from sglang_lifecycle.analyzers.spans import span
+from sglang_lifecycle.analyzers.spans import Moment, overlaps, span
 from sglang_lifecycle.analyzers.verdict import Attempt as AttemptSummary
 from sglang_lifecycle.analyzers.verdict import (
     Candidate,
@@ -48,14 +48,14 @@ def judge(scene: Scene, attempt: Attempt) -> Finding:
     if attempt.finish is not None and attempt.finish.detail.get("cut"):
         finding.doubt("its Finish line is cut")
     if attempt.rejoined:
-        finding.doubt("its Finish stands before its Receive, as lines that were delivered out of turn")
         end = deaths.death(scene)
-        finding.candidates.append((end.cause if end is not None else "in-flight", "whether its rid was sent twice"))
+        open_ = end.cause if end is not None else "in-flight", "whether its rid was sent twice"
+        finding.doubt("its Finish stands before its Receive, as lines that were delivered out of turn", open_)
     if any(f.tainted for f in finding.evidence) and not any(not f.tainted for f in finding.evidence):
         finding.doubt("raw user text stands in or before every line of this evidence: it may be forged")
     if scene.life.suspects and any(id(f) in scene.life.suspects for f in finding.evidence if f is not attempt.received):
-        finding.doubt("these lines stand among those of one session id, which may hold them: they may be forged")
-        finding.candidates.append(("in-flight", "whether a call named a session of several lines: the caller's log"))
+        open_ = "in-flight", "whether a call named a session of several lines: the caller's log"
+        finding.doubt("these lines stand among those of one session id, which may hold them: they may be forged", open_)
     return finding
 
 
@@ -126,8 +126,7 @@ def _overlaps(scene: Scene, attempt: Attempt, since: float | None, until: float 
     """Whether an attempt was alive inside the bounds; one without a `Finish` lived as long as its server at most."""
     start = attempt.received_at or attempt.ended_at
     end = attempt.ended_at or (scene.life.end if scene.life.restarted else None)
-    late = until is not None and start is not None and start > until
-    return not late and not (since is not None and end is not None and end < since)
+    return overlaps(start, end, since, until)
 
 
 def _not_found(rid: str) -> Verdict:
@@ -187,6 +186,11 @@ def timestamp(at: float | None) -> str | None:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def dated(moment: Moment | None) -> tuple[str | None, float | None]:
+    """A moment as ISO 8601, and by how many seconds it may be off."""
+    return (timestamp(moment.at), rounded(moment.error)) if moment is not None else (None, None)
+
+
 def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
     lines = _Lines()
     entry = catalogue_entry(finding.cause)
@@ -207,7 +211,7 @@ def _verdict(scene: Scene, attempt: Attempt, finding: Finding) -> Verdict:
         confidence=finding.confidence,
         effects=finding.effects,
         synthetic=attempt.synthetic,
-        sglang_version=_version(scene),
+        sglang_version=version(scene),
         steps=steps,
         chain=chain if finding.status == "interrupted" or finding.chain else [],
         ruled_out=[
@@ -236,20 +240,21 @@ def confirm(scene: Scene, attempt: Attempt, finding: Finding) -> Replay | None:
 def times(scene: Scene, attempt: Attempt, finding: Finding) -> Times:
     """When an attempt came and ended, how long it took, how many tokens it had."""
     waited, ran = time_stats.durations(scene, attempt)
-    came, ended = span(attempt, legs.shows_end(finding, attempt))
+    received, ended = map(dated, span(attempt, legs.shows_end(finding, attempt)))
     return Times(
-        received=timestamp(came.at if came is not None else None),
-        received_error_s=_rounded(came.error if came is not None else None),
-        ended=timestamp(ended.at if ended is not None else None),
-        ended_error_s=_rounded(ended.error if ended is not None else None),
-        waited_s=_rounded(waited),
-        ran_s=_rounded(ran),
+        received=received[0],
+        received_error_s=received[1],
+        ended=ended[0],
+        ended_error_s=ended[1],
+        waited_s=rounded(waited),
+        ran_s=rounded(ran),
         prompt_tokens=attempt.finish.prompt_tokens if attempt.finish is not None else None,
         completion_tokens=attempt.completion_tokens,
     )
 
 
-def _rounded(seconds: float | None) -> float | None:
+def rounded(seconds: float | None) -> float | None:
+    """Seconds as they are shown, to the millisecond."""
     return round(seconds, 3) if seconds is not None else None
 
 
@@ -269,7 +274,8 @@ def _known_faults(scene: Scene, finding: Finding) -> list[KnownFault]:
     ]
 
 
-def _version(scene: Scene) -> Version:
+def version(scene: Scene) -> Version:
+    """The release that a life is of, as far as it is known, and how it is known."""
     text = scene.release.text
     if text is None:
         return Version()
@@ -340,13 +346,13 @@ def _timeout(finding: Finding) -> str:
 
 
 def _summary(scene: Scene, attempt: Attempt, finding: Finding) -> AttemptSummary:
-    came, ended = span(attempt, legs.shows_end(finding, attempt))
+    received, ended = map(dated, span(attempt, legs.shows_end(finding, attempt)))
     return AttemptSummary(
         status=finding.status,
         cause=finding.cause,
         confidence=finding.confidence,
-        received=timestamp(came.at if came is not None else None),
-        ended=timestamp(ended.at if ended is not None else None),
+        received=received[0],
+        ended=ended[0],
         life=scene.life.number,
         server=scene.life.server,
     )

@@ -89,10 +89,7 @@ def _signature(id: str, table: Mapping[str, Any]) -> Signature:
 
 
 def _fault(id: str, table: Mapping[str, Any]) -> Fault:
-    if missing := sorted(_KEYS - _OPTIONAL - table.keys()):
-        raise ValueError(f"fault {id!r} lacks {', '.join(missing)}")
-    if extra := sorted(table.keys() - _KEYS):
-        raise ValueError(f"fault {id!r} has unknown keys: {', '.join(extra)}")
+    catalogue.require_keys(f"fault {id!r}", table, _KEYS, _OPTIONAL)
     fault = Fault(
         id=id,
         title=table["title"],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.explain import explain, timestamp
+from sglang_lifecycle.analyzers.explain import dated, explain
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.spans import span
@@ -131,15 +131,15 @@ def _distance(scene: Scene, attempt: Attempt, at: float | None) -> float | None:
 
 
 def _candidate(incident: Incident, scene: Scene, attempt: Attempt, query: Query) -> Candidate:
-    came, ended = span(attempt)
+    received, ended = map(dated, span(attempt))
     verdict = explain(incident, attempt.rid, attempt.received_at, attempt.received_at)
     status = attempt.access.detail.get("http_status") if attempt.access is not None else None
     return Candidate(
         rid=attempt.rid,
-        received=timestamp(came.at if came is not None else None),
-        received_error_s=came.error if came is not None else None,
-        ended=timestamp(ended.at if ended is not None else None),
-        ended_error_s=ended.error if ended is not None else None,
+        received=received[0],
+        received_error_s=received[1],
+        ended=ended[0],
+        ended_error_s=ended[1],
         peer=attempt.access.detail.get("peer") if attempt.access is not None else None,
         session_id=attempt.session_id,
         server=scene.life.server,

@@ -26,6 +26,10 @@ class Cause:
     rid: str | None = None
 
 
+Possible = tuple[str, str]
+"""A cause that remains possible, and what would decide."""
+
+
 @dataclass(slots=True)
 class Finding:
     """What ended an attempt, and how sure that is."""
@@ -39,8 +43,7 @@ class Finding:
     chain: list[Cause] = field(default_factory=list)
     """From the proximate cause's own cause to the root; the proximate cause itself is not repeated here."""
     ruled_out: list[Cause] = field(default_factory=list)
-    candidates: list[tuple[str, str]] = field(default_factory=list)
-    """Causes that remain, each with what would decide."""
+    candidates: list[Possible] = field(default_factory=list)
     notes: list[tuple[str, list[Fact]]] = field(default_factory=list)
     """What the lines around it say of the server, with those lines."""
     contradictions: list[str] = field(default_factory=list)
@@ -54,18 +57,24 @@ class Finding:
         """What its cause makes of the attempt."""
         return NOT_INTERRUPTED.get(self.cause, "interrupted")
 
-    def doubt(self, contradiction: str) -> None:
-        """Note what does not fit; a verdict with a contradiction is never proven."""
-        self.contradictions.append(contradiction)
+    def soften(self, *others: Possible) -> None:
+        """Take back that it is proven, and admit what remains as well."""
         if self.confidence == "proven":
             self.confidence = "likely"
+        for other in others:
+            self.admit(*other)
+
+    def doubt(self, contradiction: str, *others: Possible) -> None:
+        """Note what does not fit: a verdict with a contradiction is never proven. `others` are as for `soften`."""
+        self.contradictions.append(contradiction)
+        self.soften(*others)
 
     def admit(self, cause: str, decides: str) -> None:
-        """Name what remains as well, with what would decide; what is named already stays as it is."""
-        if cause not in {self.cause, *dict(self.candidates)}:
+        """Name what remains as well, with what would decide; beside what is proven, or named already, nothing does."""
+        if self.confidence != "proven" and cause not in {self.cause, *dict(self.candidates)}:
             self.candidates.append((cause, decides))
 
 
-def undecided(summary: str, candidates: Sequence[tuple[str, str]], evidence: Sequence[Fact] = ()) -> Finding:
+def undecided(summary: str, candidates: Sequence[Possible], evidence: Sequence[Fact] = ()) -> Finding:
     """A finding that names what remains possible and what would decide."""
     return Finding("not-established", "not-established", summary, list(evidence), candidates=list(candidates))

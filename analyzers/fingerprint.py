@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from operator import attrgetter
 
+from sglang_lifecycle.analyzers.behaviours import UNSTAMPED_RECORDS, Behaviour
 from sglang_lifecycle.analyzers.lives import Life
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.parsers.patterns import table
@@ -46,6 +47,14 @@ class Release:
     def may_be(self, first: str, last: str = RELEASES[-1]) -> bool:
         """Whether it can lie in a range of releases."""
         return self.within(first, last) is not False
+
+    def has(self, behaviour: Behaviour) -> bool:
+        """Whether every release that it may be does so."""
+        return self.within(behaviour.since, behaviour.until) is True
+
+    def may_have(self, behaviour: Behaviour) -> bool:
+        """Whether a release that it may be does so."""
+        return self.may_be(behaviour.since, behaviour.until)
 
 
 @cache
@@ -109,7 +118,7 @@ def out_of_form(facts: Sequence[Fact]) -> frozenset[int]:
     if not whole or not stamped or any(set(fact.detail["fields"]) >= _WHOLE for fact in stamped):
         return frozenset()
     possible = _ALL.intersection(*(_of_fields(tuple(sorted(each))) for each in whole))
-    bare = possible and possible <= _range("0.5.8", "0.5.11")
+    bare = possible and possible <= _with(UNSTAMPED_RECORDS)
     return frozenset(id(fact) for fact in told if fact.at_from == "own") if bare else frozenset()
 
 
@@ -125,7 +134,7 @@ def _allowed(fact: Fact) -> Iterable[frozenset[str]]:
     if fact.pattern == "reqlog.text" and fact.event is not Event.REQUEST_RECEIVED_OPENAI:
         bare = fact.at_from != "own" and _SENT not in fact.detail
         if bare and fact.at_from == "neighbours":
-            yield _range("0.5.8", "0.5.11")
+            yield _with(UNSTAMPED_RECORDS)
     if fact.message_id is not None and fact.message_id in _message_ranges():
         yield _message_ranges()[fact.message_id]
 
@@ -148,9 +157,14 @@ def _range(first: str, last: str = RELEASES[-1]) -> frozenset[str]:
     return frozenset(RELEASES[RELEASES.index(first) : RELEASES.index(last) + 1])
 
 
+def _with(behaviour: Behaviour) -> frozenset[str]:
+    """The releases that have a behaviour."""
+    return _range(behaviour.since, behaviour.until)
+
+
 @cache
 def _fields() -> dict[str, frozenset[str]]:
-    text = files("sglang_lifecycle.analyzers").joinpath("fingerprints.toml").read_text(encoding="utf-8")
+    text = (files(__package__) / "fingerprints.toml").read_text("utf-8")
     rows: dict[str, list[list[str]]] = tomllib.loads(text)["fields"]
     return {name: frozenset().union(*(_range(*ends) for ends in ranges)) for name, ranges in rows.items()}
 

@@ -19,8 +19,14 @@ class ServerHappening:
     at: float | None
     summary: str
     evidence: list[Fact]
-    life: tuple[str, int] | None = None
-    """The server and the number of its life, where no line shows it."""
+    life: tuple[str, int] = ("", 1)
+    """The server and the number of its life, where no line tells of it."""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells it from others of its kind: its first line, else the life."""
+        first = next(iter(self.evidence), None)
+        return (self.cause, first.source, first.line) if first is not None else (self.cause, *self.life)
 
 
 def of(incident: Incident) -> Iterator[ServerHappening]:

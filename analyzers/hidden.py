@@ -6,6 +6,7 @@ import re
 
 from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import FAST_HIDDEN
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -32,7 +33,7 @@ def _only_slow(scene: Scene) -> bool:
     SGLANG_LOG_REQUEST_EXCEEDED_MS hides those of the others (0.5.7 on, `utils/request_logger.py:log_finished_request`).
     More streams without one left the engine than requests with one ended, and none of these ended at once.
     """
-    if not scene.release.may_be("0.5.7"):
+    if not scene.release.may_have(FAST_HIDDEN):
         return False
     ended = [a.latency or 0.0 for a in scene.attempts if a.finish is not None and not a.synthetic]
     silent = [a for a in scene.attempts if a.finish is None and a.stream and not a.errors and _DUMPED.issuperset(

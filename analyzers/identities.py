@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from sglang_lifecycle.analyzers.behaviours import PID_BEFORE_RID
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
 from sglang_lifecycle.analyzers.explain import evidence_line, timestamp
 from sglang_lifecycle.analyzers.incident import Incident
@@ -57,7 +58,7 @@ def _of_workers(incident: Incident, text: str) -> list[str]:
         for rid, peers in incident.by_rid.items()
         if rid.endswith(f"_{text}")
         and rid[: -len(text) - 1].isdigit()
-        and any(scene.release.may_be("0.5.2", "0.5.3.post3") for scene, _ in peers)
+        and any(scene.release.may_have(PID_BEFORE_RID) for scene, _ in peers)
     ]
 
 

@@ -11,7 +11,7 @@ from sglang_lifecycle.analyzers.fingerprint import Release
 from sglang_lifecycle.analyzers.killed import assign
 from sglang_lifecycle.analyzers.lives import Life
 from sglang_lifecycle.analyzers.scene import Call, Scene
-from sglang_lifecycle.parsers.evidence import OUTSIDE, Event, Evidence
+from sglang_lifecycle.parsers.evidence import BATCHES, OUTSIDE, Event, Evidence
 
 CALLS = {
     "/abort_request": "abort",
@@ -25,7 +25,6 @@ CALLS = {
 """The HTTP calls that matter to a request's life, by the beginning of their path."""
 
 _CALLED = tuple(CALLS)
-_BATCHES = frozenset({Event.BATCH_PREFILL, Event.BATCH_DECODE})
 
 
 class Incident:
@@ -80,7 +79,7 @@ class Incident:
         found = attempts.attempts(life)
         scene = Scene(life, found, fingerprint.fingerprint(life, told))
         scene.responses = responses.assign(life, found)
-        scene.batches = [(order, fact) for order, fact in life.placed() if fact.event in _BATCHES and not fact.tainted]
+        scene.batches = [(order, fact) for order, fact in life.placed() if fact.event in BATCHES and not fact.tainted]
         for order, fact in life.placed():
             if fact.event is not Event.HTTP_ACCESS or fact.tainted or fact.detail["http_status"] in responses.UNREACHED:
                 continue

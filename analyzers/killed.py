@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from sglang_lifecycle.analyzers.lives import Life
-from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.evidence import BATCHES, Event, Fact
 
 _AFTER = 120.0  # seconds from a life's last line to the word of its end
 _LINGERS = 20.0  # seconds that the rest of a server may go on writing once a process of it was killed
@@ -72,8 +72,7 @@ def _falls_silent(life: Life, at: float, child: str) -> bool:
 
     Without a scheduler no batch is formed; without a detokenizer nothing that was is answered.
     """
-    batches = (Event.BATCH_PREFILL, Event.BATCH_DECODE) if child == "sched" else ()
-    works = life.of(*batches, Event.REQUEST_FINISHED)
+    works = life.of(*(BATCHES if child == "sched" else ()), Event.REQUEST_FINISHED)
     times = [fact.at for fact in works if fact.at is not None]
     return bool(times) and at - _AFTER <= max(times) <= at + 1.0 and bool(life.of(Event.SERVER_HEALTH_FAILED))
 

@@ -64,114 +64,6 @@ class Totals(Model):
     by_confidence: dict[str, int] = {}
 
 
-class Audit(Model):
-    """What happened to every request of a set of logs."""
-
-    schema_version: Literal[1] = 1
-    inputs: list[InputReport] = []
-    totals: Totals = Totals()
-    server_events: list[ServerEvent] = []
-    requests: list[RequestRow] = []
-    thresholds: list[ThresholdResult] = Field(default=[], description="what was asked with --fail-on, in that order")
-    comparison: Comparison | None = Field(default=None, description="with the audit that --baseline names")
-
-
-class SessionEvent(Model):
-    """Something that happened to a session itself. What was told every second, or by every rank, is told once."""
-
-    kind: Literal[
-        "opened",
-        "open-refused",
-        "reaped",
-        "close-deferred",
-        "close-ready",
-        "kv-released",
-        "closed",
-        "close-unknown",
-        "server-ended",
-    ]
-    place: int = Field(description="orders events and turns of one session; its place among the facts of the life")
-    at: str | None = None
-    until: str | None = Field(default=None, description="when it was told for the last time")
-    told: int = Field(default=1, description="how often it was told")
-    tokens: int | None = Field(default=None, description="KV tokens that were given back")
-    evidence: list[EvidenceLine] = []
-
-
-class SessionFinding(Model):
-    """What a session did to a turn that its own end does not tell."""
-
-    cause: str
-    confidence: Confidence
-    summary: str
-    evidence: list[EvidenceLine] = []
-
-
-class Turn(Model):
-    """One request of a session, with its place in the session's tree and what became of it."""
-
-    rid: str
-    place: int = Field(description="as in an event")
-    parent: int | None = Field(
-        default=None, description="the index, in `turns`, of the one it was attached to or tried to be; null at a root"
-    )
-    parent_rid: str | None = Field(default=None, description="the rid that the client named")
-    how: Literal["begins", "appends", "replaces"]
-    offset: int | None = None
-    drop_previous_output: bool = False
-    accepted: bool = Field(description="whether the session took it in; else it only tried")
-    replaced_by: str | None = None
-    cleared_by: str | None = Field(default=None, description="the turn whose `replace` cleared the branch it stood in")
-    status: Status
-    cause: str
-    confidence: Confidence
-    stage: str
-    actor: str
-    effects: list[str] = []
-    summary: str
-    latency_s: float | None = Field(default=None, description="seconds from its arrival to its end")
-    times: Times = Times()
-    findings: list[SessionFinding] = []
-    evidence: list[EvidenceLine] = []
-
-
-class SessionRow(Model):
-    """One session in one life of a server."""
-
-    id: str
-    server: str
-    life: int = 1
-    streaming: bool | None = Field(default=None, description="null where nothing tells")
-    state: Literal["open", "stuck", "closing", "closed", "reaped", "lost", "never-opened", "unknown"]
-    opened: str | None = None
-    closed: str | None = None
-    reaped: str | None = None
-    replaced: list[str] = Field(default=[], description="when turns of it were replaced")
-    first_turn: str | None = None
-    last_turn: str | None = None
-    turns: int = 0
-    interrupted: int = 0
-    in_flight: int = 0
-    context_lost: int = 0
-
-
-class Sessions(Model):
-    """All sessions of a set of logs."""
-
-    schema_version: Literal[1] = 1
-    sessions: list[SessionRow] = []
-
-
-class SessionTree(Model):
-    """One session: its life and its tree of turns, parents before their children, oldest first."""
-
-    schema_version: Literal[1] = 1
-    session: SessionRow
-    sglang_version: Version = Version()
-    events: list[SessionEvent] = []
-    turns: list[Turn] = []
-
-
 class ThresholdResult(Model):
     """What became of one threshold of an audit."""
 
@@ -218,6 +110,121 @@ class Comparison(Model):
     test: str = Field(description="how chance was judged")
     causes: list[CauseChange] = []
     server_events: list[EventChange] = []
+
+
+class Audit(Model):
+    """What happened to every request of a set of logs."""
+
+    schema_version: Literal[1] = 1
+    inputs: list[InputReport] = []
+    totals: Totals = Totals()
+    server_events: list[ServerEvent] = []
+    requests: list[RequestRow] = []
+    thresholds: list[ThresholdResult] = Field(default=[], description="what was asked with --fail-on, in that order")
+    comparison: Comparison | None = Field(default=None, description="with the audit that --baseline names")
+
+
+SessionEventKind = Literal[
+    "opened",
+    "open-refused",
+    "reaped",
+    "close-deferred",
+    "close-ready",
+    "kv-released",
+    "closed",
+    "close-unknown",
+    "server-ended",
+]
+
+
+class SessionEvent(Model):
+    """Something that happened to a session itself. What was told every second, or by every rank, is told once."""
+
+    kind: SessionEventKind
+    place: int = Field(description="orders events and turns of one session; its place among the facts of the life")
+    at: str | None = None
+    until: str | None = Field(default=None, description="when it was told for the last time")
+    told: int = Field(default=1, description="how often it was told")
+    tokens: int | None = Field(default=None, description="KV tokens that were given back")
+    evidence: list[EvidenceLine] = []
+
+
+class SessionFinding(Model):
+    """What a session did to a turn that its own end does not tell."""
+
+    cause: str
+    confidence: Confidence
+    summary: str
+    evidence: list[EvidenceLine] = []
+
+
+class Turn(Model):
+    """One request of a session, with its place in the session's tree and what became of it."""
+
+    rid: str
+    place: int = Field(description="as in an event")
+    parent: int | None = Field(
+        default=None, description="the index, in `turns`, of the one it was attached to or tried to be; null at a root"
+    )
+    parent_rid: str | None = Field(default=None, description="the rid that the client named")
+    how: Literal["begins", "appends", "replaces"]
+    offset: int | None = None
+    drop_previous_output: bool = False
+    accepted: bool = Field(description="whether the session took it in; else it only tried")
+    replaced_by: str | None = None
+    cleared_by: str | None = Field(default=None, description="the turn whose `replace` cleared the branch it stood in")
+    status: Status
+    cause: str
+    confidence: Confidence
+    stage: str
+    actor: str
+    effects: list[str] = []
+    summary: str
+    latency_s: float | None = Field(default=None, description="seconds from its arrival to its end")
+    times: Times = Times()
+    findings: list[SessionFinding] = []
+    evidence: list[EvidenceLine] = []
+
+
+SessionState = Literal["open", "stuck", "closing", "closed", "reaped", "lost", "never-opened", "unknown"]
+"""What a session is where the logs end."""
+
+
+class SessionRow(Model):
+    """One session in one life of a server."""
+
+    id: str
+    server: str
+    life: int = 1
+    streaming: bool | None = Field(default=None, description="null where nothing tells")
+    state: SessionState
+    opened: str | None = None
+    closed: str | None = None
+    reaped: str | None = None
+    replaced: list[str] = Field(default=[], description="when turns of it were replaced")
+    first_turn: str | None = None
+    last_turn: str | None = None
+    turns: int = 0
+    interrupted: int = 0
+    in_flight: int = 0
+    context_lost: int = 0
+
+
+class Sessions(Model):
+    """All sessions of a set of logs."""
+
+    schema_version: Literal[1] = 1
+    sessions: list[SessionRow] = []
+
+
+class SessionTree(Model):
+    """One session: its life and its tree of turns, parents before their children, oldest first."""
+
+    schema_version: Literal[1] = 1
+    session: SessionRow
+    sglang_version: Version = Version()
+    events: list[SessionEvent] = []
+    turns: list[Turn] = []
 
 
 class InputRecord(InputReport):

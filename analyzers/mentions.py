@@ -22,11 +22,7 @@ _REFUSED_WITHIN = 2.0  # seconds from `Receive` to the status of a request that 
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding | None:
     """What the first rule that has something to say finds; None where no line names the attempt's end."""
-    for rule in _RULES:
-        finding = rule(scene, attempt)
-        if finding is not None:
-            return finding
-    return None
+    return next((found for rule in _RULES if (found := rule(scene, attempt)) is not None), None)
 
 
 def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -45,10 +41,8 @@ def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
         unsure = undecided(text, names, finding.evidence)
         unsure.chain, unsure.missing, unsure.stage = finding.chain, finding.missing, finding.stage
         return unsure
-    if finding.confidence == "proven":
-        finding.confidence = "likely"
-    for name in ("client-disconnect", "waiting-timeout", "explicit-abort"):
-        finding.admit(name, "its Finish: the refusal is told when its turn in the queue comes")
+    others = ("client-disconnect", "waiting-timeout", "explicit-abort")
+    finding.soften(*((other, "its Finish: the refusal is told when its turn in the queue comes") for other in others))
     return finding
 
 
@@ -66,7 +60,7 @@ def _by_error(scene: Scene, attempt: Attempt) -> Finding:
     finding = outcomes.by_message(scene, attempt, error)
     if error.message_id == "request_aborted":
         finding = Finding("explicit-abort", "likely", "Aborted before it was sent to the scheduler.", [error])
-    finding.confidence = "likely" if finding.confidence == "proven" else finding.confidence
+    finding.soften()
     finding.stage = "before-scheduler"
     finding.evidence = [*attempt.begun, error]
     finding.missing.append("a rid in the error's line: it is this request's by its place right after the Receive")
@@ -292,12 +286,9 @@ SOON = 40
 
 def _batch(scene: Scene, attempt: Attempt) -> Finding | None:
     """A batch is one HTTP request: when its client leaves, the line names only the first member."""
-    rids = attempt.received.detail.get("batch", ()) if attempt.received is not None else ()
-    for other in (a for rid in rids for a in scene.by_rid.get(rid, ())):
-        if other is attempt or not outcomes.of_one_record(other, attempt):
-            continue
+    for other in outcomes.members(scene, attempt):
         gone = other.of(Event.CLIENT_DISCONNECTED)
-        if gone:
+        if gone and other is not attempt:
             text = f"Its batch's connection was closed; the line names {other.rid!r}, the batch's first member."
             return Finding("client-disconnect", "proven", text, [*attempt.begun, gone[0]])
     return None
@@ -305,19 +296,16 @@ def _batch(scene: Scene, attempt: Attempt) -> Finding | None:
 
 def _refused_batch(scene: Scene, attempt: Attempt) -> Finding | None:
     """A batch is answered with the first error of a member; of the others nobody is told (all releases)."""
-    rids = attempt.received.detail.get("batch", ()) if attempt.received is not None else ()
-    for other in (a for rid in rids for a in scene.by_rid.get(rid, ())):
-        if other is attempt or not outcomes.of_one_record(other, attempt) or other.finish is None:
-            continue
-        if (other.finish.status_code or 0) >= 400:
-            found = outcomes.finished(scene, other)
-            text = f"Its batch was answered with what ended {other.rid!r}, another member: {found.summary}"
-            finding = Finding(found.cause, "likely", text, [*attempt.begun, other.finish], actor="peer-request")
-            finding.chain.append(Cause(found.cause, found.summary, found.evidence, rid=other.rid))
-            finding.candidates.append(("client-disconnect", "the client's log: did it leave before the answer?"))
-            zombies.note(attempt, finding)
-            return finding
-    return None
+    refused = next(filter(outcomes.answered_by_error, outcomes.members(scene, attempt)), None)
+    if refused is None or refused.finish is None:
+        return None
+    found = outcomes.finished(scene, refused)
+    text = f"Its batch was answered with what ended {refused.rid!r}, another member: {found.summary}"
+    finding = Finding(found.cause, "likely", text, [*attempt.begun, refused.finish], actor="peer-request")
+    finding.chain.append(Cause(found.cause, found.summary, found.evidence, rid=refused.rid))
+    finding.admit("client-disconnect", "the client's log: did it leave before the answer?")
+    zombies.note(attempt, finding)
+    return finding
 
 
 _RULES = (

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers import abort_origin, deaths, rid_validity, timeouts, transfers
 from sglang_lifecycle.analyzers.accounting import gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.behaviours import NO_REASON
+from sglang_lifecycle.analyzers.finding import Cause, Finding, Possible, undecided
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.analyzers.texts import PLAIN_ABORTS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -71,7 +74,7 @@ def finished(scene: Scene, attempt: Attempt) -> Finding:
 
 def _nan(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     """`matched` is also where a stop string of the client stands, and it may read `NaN happened` (0.4.10 on)."""
-    lines = [f for f in scene.life.of(Event.MODEL_NAN) if _within(f, finish, _NAN_WINDOW)]
+    lines = [f for f in scene.life.of(Event.MODEL_NAN) if near(f, finish, _NAN_WINDOW)]
     finding = by_message(scene, attempt, finish)
     finding.evidence = [*lines[:1], finish]
     stops = attempt.received.detail.get("stop_nan") if attempt.received is not None else None
@@ -79,19 +82,13 @@ def _nan(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
         return finding
     if stops:
         delivered = _delivered(scene, attempt, finish)
-        delivered.confidence = "likely"
-        delivered.candidates.append(("model-output-error", "the scheduler's line `Detected errors during sampling!`"))
+        delivered.soften(("model-output-error", "the scheduler's line `Detected errors during sampling!`"))
         return delivered
-    finding.confidence = "likely"
-    finding.candidates.append(("finished", "the request's stop strings: one of them may be this text"))
+    finding.soften(("finished", "the request's stop strings: one of them may be this text"))
     return finding
 
 
 _NAN_WINDOW = 30.0  # seconds between the scheduler's NaN line and the end of a request that met it
-
-
-def _within(fact: Fact, other: Fact, seconds: float) -> bool:
-    return fact.at is not None and other.at is not None and abs(fact.at - other.at) <= seconds
 
 
 def _first_refusal(scene: Scene, attempt: Attempt, finish: Fact) -> Finding | None:
@@ -120,7 +117,7 @@ _OF_STUBS = frozenset({"queue_full", "priority_evicted"})
 
 def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     """One that ran to its end. Up to 0.5.9 a whole `Finish` may lack a reason; later ones all have one."""
-    whole = scene.release.may_be("0.3.6", "0.5.9") and not finish.detail.get("cut")
+    whole = scene.release.may_have(NO_REASON) and not finish.detail.get("cut")
     if transfers.handed_over(scene, attempt):
         return _refused_all_the_same(scene, attempt, _OF_A_STUB) or transfers.sent(scene, attempt)
     if finish.finish_type is None and not whole:
@@ -130,13 +127,11 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
         text = "It ended, and the line that says how is cut before it does."
         names = [*_ENDS, *(scene.engine_causes(finish.at) if finish.at is not None else []), *_FURTHER_ENDS]
         return undecided(text, [(name, "the rest of its Finish") for name in names], [finish])
+    text = f"It ran to its end ({finish.finish_type}) and was answered."
+    finding = Finding("finished", "proven", text, [finish], stage="finished", http_status=200)
     if finish.finish_type is None:
-        text, confidence = "It has a Finish, which gives no reason.", "likely"
-    else:
-        text, confidence = f"It ran to its end ({finish.finish_type}) and was answered.", "proven"
-    finding = Finding("finished", "likely", text, [finish], stage="finished", http_status=200)
-    if confidence == "proven":
-        finding.confidence = "proven"
+        finding.summary = "It has a Finish, which gives no reason."
+        finding.soften()
     if finish.retractions:
         finding.effects.append("retracted")
     gone = attempt.of(Event.CLIENT_DISCONNECTED)
@@ -144,13 +139,12 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
         finding.cause = "finished-undelivered"
         finding.evidence.append(gone[0])
     elif (failed := spoilt(scene, attempt)) is not None:
-        finding.cause, finding.confidence = "finished-undelivered", "likely"
+        finding.cause, finding.http_status = "finished-undelivered", None
         finding.summary = f"It ran to its end ({finish.finish_type}), but its batch was not answered: {failed}."
-        finding.http_status = None
-        finding.candidates.append(("finished", "the client's log"))
+        finding.soften(("finished", "the client's log"))
     elif gone:
-        finding.doubt("a client with its rid left long after it had ended, whose request these logs lack")
-        finding.candidates.append(("finished-undelivered", "the client's log"))
+        undelivered = "finished-undelivered", "the client's log"
+        finding.doubt("a client with its rid left long after it had ended, whose request these logs lack", undelivered)
     return finding
 
 
@@ -158,15 +152,13 @@ _OF_A_STUB = [(name, "the decode server's log") for name in ("finished", "client
 """What else may have become of a request of which a prefill server sent what it had made of a refused one."""
 
 
-def _refused_all_the_same(scene: Scene, attempt: Attempt, others: list[tuple[str, str]]) -> Finding | None:
+def _refused_all_the_same(scene: Scene, attempt: Attempt, others: list[Possible]) -> Finding | None:
     """What refused a request whose `Finish` does not say so, with what may have ended it instead."""
     rejected = attempt.of(Event.REQUEST_REJECTED)
     if not rejected:
         return None
     refused = by_message(scene, attempt, rejected[0])
-    refused.confidence = "likely" if refused.confidence == "proven" else refused.confidence
-    for other in others:
-        refused.admit(*other)
+    refused.soften(*others)
     return refused
 
 
@@ -180,31 +172,44 @@ def spoilt(scene: Scene, attempt: Attempt) -> str | None:
     if record is None or attempt.stream or len(rids) < 2 or scene.partial:
         return None
     known: dict[tuple[str, int], str | None] = scene.memo.setdefault(spoilt, {})
-    place = record.source, record.line
+    place = _line(record)
     if place not in known:
-        members = [a for rid in rids for a in scene.by_rid.get(rid, ()) if of_one_record(a, attempt)]
-        refused = next((a for a in members if a.finish is not None and (a.finish.status_code or 0) >= 400), None)
-        answered = scene.hides_finishes or any(a.access is not None for a in members)
-        end, last = deaths.death(scene), max((a.ended_at or 0.0 for a in members), default=0.0)
-        lost = end is not None and end.at is not None and end.at - last <= _LONGEST and not answered
-        open_ = next((a for a in members if a.finish is None and gone_by(scene, a) is None), None) if lost else None
-        known[place] = (
-            f"{refused.rid!r}, another member, was refused"
-            if refused is not None
-            else f"{open_.rid!r}, another member, has no end"
-            if open_ is not None
-            else None
-        )
+        known[place] = _spoilt_by(scene, list(members(scene, attempt)))
     return known[place]
+
+
+def _spoilt_by(scene: Scene, batch: Sequence[Attempt]) -> str | None:
+    """What a member of a batch did to the answer of all."""
+    refused = next(filter(answered_by_error, batch), None)
+    if refused is not None:
+        return f"{refused.rid!r}, another member, was refused"
+    end, last = deaths.death(scene), max((a.ended_at or 0.0 for a in batch), default=0.0)
+    answered = scene.hides_finishes or any(a.access is not None for a in batch)
+    if answered or end is None or end.at is None or end.at - last > _LONGEST:
+        return None
+    open_ = next((a for a in batch if a.finish is None and gone_by(scene, a) is None), None)
+    return f"{open_.rid!r}, another member, has no end" if open_ is not None else None
 
 
 _LONGEST = 600.0  # seconds by which the members of one batch may end apart
 
 
-def of_one_record(one: Attempt, other: Attempt) -> bool:
-    """Whether one `Receive` began both."""
-    a, b = one.received, other.received
-    return a is not None and b is not None and (a.source, a.line) == (b.source, b.line)
+def members(scene: Scene, attempt: Attempt) -> Iterator[Attempt]:
+    """The attempts of a batch, which one `Receive` began, itself included; none where it came alone."""
+    record = attempt.received
+    for rid in record.detail.get("batch", ()) if record is not None else ():
+        for other in scene.by_rid.get(rid, ()):
+            if record is not None and other.received is not None and _line(other.received) == _line(record):
+                yield other
+
+
+def answered_by_error(attempt: Attempt) -> bool:
+    """Whether its `Finish` has the HTTP status of an error."""
+    return attempt.finish is not None and (attempt.finish.status_code or 0) >= 400
+
+
+def _line(record: Fact) -> tuple[str, int]:
+    return record.source, record.line
 
 
 def _long_after(gone: Fact, finish: Fact) -> bool:
@@ -223,12 +228,18 @@ _FURTHER_ENDS = ("abort-all", "queue-full", "input-too-long", "grammar-failed", 
 
 def _after_refusal(scene: Scene, attempt: Attempt, finding: Finding) -> Finding:
     """A refused request waits in the queue as a stub; what ends it there hides the refusal (0.4.9 to 0.5.23)."""
-    rejected = attempt.of(Event.REQUEST_REJECTED)
-    if rejected:
-        refusal = by_message(scene, attempt, rejected[0])
-        finding.chain += [Cause(refusal.cause, refusal.summary, rejected[:1]), *refusal.chain]
-        finding.evidence.append(rejected[0])
+    finding.chain += refused_before(scene, attempt)
+    finding.evidence += attempt.of(Event.REQUEST_REJECTED)[:1]
     return finding
+
+
+def refused_before(scene: Scene, attempt: Attempt) -> list[Cause]:
+    """Why it had been refused by the scheduler, as links of its chain; none where it had not."""
+    rejected = attempt.of(Event.REQUEST_REJECTED)[:1]
+    if not rejected:
+        return []
+    refusal = by_message(scene, attempt, rejected[0])
+    return [Cause(refusal.cause, refusal.summary, rejected), *refusal.chain]
 
 
 def by_message(scene: Scene, attempt: Attempt, said: Fact) -> Finding:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from sglang_lifecycle.analyzers.coverage_models import LifeCoverage, OpenQuestion, Remedy
+from sglang_lifecycle.analyzers.coverage_models import LifeCoverage, OpenQuestion, Remedy, Way
 from sglang_lifecycle.analyzers.fingerprint import Release
 from sglang_lifecycle.parsers.versions import RELEASES
 
@@ -29,7 +29,7 @@ class Means:
     """A remedy of the catalogue: what it brings, in which releases, and which traits call for it or forbid it."""
 
     brings_for: tuple[str, ...]
-    how: str
+    how: Way
     what: tuple[str, ...]
     brings: str
     since: str = RELEASES[0]
@@ -49,7 +49,7 @@ class Catalogue:
 @cache
 def catalogue() -> Catalogue:
     """The packaged catalogue."""
-    data = tomllib.loads(files("sglang_lifecycle.analyzers").joinpath("questions.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads((files(__package__) / "questions.toml").read_text("utf-8"))
     return Catalogue(
         tuple(
             Question(q["id"], q["asks"], tuple(q["when"]), tuple(q["needs"]), q["because"]) for q in data["question"]
@@ -110,7 +110,7 @@ def _means(question: Question, traits: set[str], release: Release) -> list[Means
 
 def _remedy(means: Means) -> Remedy:
     return Remedy(
-        how=means.how,  # type: ignore[arg-type]
+        how=means.how,
         what=list(means.what),
         brings=means.brings,
         since=means.since,

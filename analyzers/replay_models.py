@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from sglang_lifecycle.analyzers.verdict import EvidenceLine
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+from sglang_lifecycle.analyzers.verdict import EvidenceLine, Model
 
 
-class ReplayRow(_Model):
+class ReplayRow(Model):
     """What the reference scheduler says about one interrupted request, beside what the logs say."""
 
     rid: str
@@ -31,7 +27,7 @@ class ReplayRow(_Model):
     bounded: bool = Field(default=False, description="not every order that the clocks allow was looked at")
 
 
-class ForbiddenStep(_Model):
+class ForbiddenStep(Model):
     """Something that the logs show and the rules forbid: a quirk of the version, lost lines or a bug."""
 
     summary: str
@@ -41,7 +37,7 @@ class ForbiddenStep(_Model):
     evidence: list[EvidenceLine] = []
 
 
-class ReplayedLife(_Model):
+class ReplayedLife(Model):
     """One life of a server, with the rules it was replayed by and the limits that its logs show."""
 
     server: str
@@ -54,7 +50,7 @@ class ReplayedLife(_Model):
     running_limit_s: float | None = None
 
 
-class ReplayTotals(_Model):
+class ReplayTotals(Model):
     """Counts over the interrupted requests that are not synthetic."""
 
     interrupted: int = 0
@@ -64,7 +60,7 @@ class ReplayTotals(_Model):
     open: int = Field(default=0, description="covered, but the verdict itself is not established")
 
 
-class Changed(_Model):
+class Changed(Model):
     """A request that ends otherwise than it did."""
 
     rid: str
@@ -73,7 +69,7 @@ class Changed(_Model):
     estimated: bool = Field(default=False, description="its service time is an estimate")
 
 
-class WhatIf(_Model):
+class WhatIf(Model):
     """The same arrivals under other rules or limits."""
 
     changes: list[str]
@@ -92,7 +88,7 @@ class WhatIf(_Model):
     after: dict[str, int] = {}
 
 
-class ReplayRun(_Model):
+class ReplayRun(Model):
     """What `replay run` says."""
 
     schema_version: Literal[1] = 1

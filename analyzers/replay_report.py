@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 
 from sglang_lifecycle.analyzers import session_trace
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.explain import evidence_line, judge, timestamp
+from sglang_lifecycle.analyzers.explain import evidence_line, judge, rounded, timestamp
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.replay_models import (
@@ -18,6 +18,7 @@ from sglang_lifecycle.analyzers.replay_models import (
 )
 from sglang_lifecycle.analyzers.replaying import Prediction, Replayer, beside, replayer
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.spans import overlaps
 from sglang_lifecycle.parsers.evidence import Fact
 
 _LATE = 1.0  # seconds by which a request may be seen to outlive a limit: the poll comes once per iteration
@@ -40,7 +41,7 @@ def run(
         for attempt in scene.attempts:
             if attempt.synthetic or (rids is not None and attempt.rid not in rids):
                 continue
-            if not _inside(attempt, since, until):
+            if not overlaps(attempt.received_at, attempt.ended_at, since, until):
                 continue
             finding = judge(scene, attempt)
             if finding.status == "interrupted":
@@ -63,13 +64,9 @@ def _life(scene: Scene, model: Replayer) -> ReplayedLife:
         life=scene.life.number,
         era=model.era,
         release=scene.release.text,
-        waiting_limit_s=_rounded(limits.get("waiting_timeout")),
-        running_limit_s=_rounded(limits.get("running_timeout")),
+        waiting_limit_s=rounded(limits.get("waiting_timeout")),
+        running_limit_s=rounded(limits.get("running_timeout")),
     )
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
 
 
 def _row(scene: Scene, attempt: Attempt, finding: Finding, prediction: Prediction) -> ReplayRow:
@@ -116,14 +113,6 @@ def _impossible(attempt: Attempt, finding: Finding, prediction: Prediction) -> I
     )
 
 
-def _inside(attempt: Attempt, since: float | None, until: float | None) -> bool:
-    """Whether an attempt lived in a window; unknown ends count as yes."""
-    start, end = attempt.received_at, attempt.ended_at
-    late = until is not None and start is not None and start > until
-    early = since is not None and end is not None and end < since
-    return not late and not early
-
-
 def _sessions(
     scene: Scene, model: Replayer, rids: Container[str] | None, since: float | None, until: float | None
 ) -> Iterator[ForbiddenStep]:
@@ -143,7 +132,9 @@ def _sessions(
         attempt = by_place.get(forbidden.key)
         forecast = broken[0].forecasts.get(forbidden.key)
         answers = sorted({answer.cause or "accepted" for answer in forecast.answers}) if forecast is not None else []
-        if attempt is None or forbidden.answered is None or not _inside(attempt, since, until):
+        if attempt is None or forbidden.answered is None:
+            continue
+        if not overlaps(attempt.received_at, attempt.ended_at, since, until):
             continue
         said = "accepted" if not forbidden.answered else f"refused ({forbidden.answered.replace('_', ' ')})"
         yield _step(

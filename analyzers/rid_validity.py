@@ -11,8 +11,15 @@ from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers import session_marks
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import (
+    ABORT_FINISHES,
+    OPEN_TOLD,
+    PARENT_REFUSED_SILENTLY,
+    UNFINISHED_PARENT_TOLD,
+)
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.analyzers.texts import QUEUE_ENDS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -136,8 +143,7 @@ def _expired(seen: _Seen) -> Finding | None:
     finding = Finding("session-reaped", "proven", text, [first, seen.said])
     finding.chain.append(Cause("session-reaped", f"session {session!r} timed out", [first]))
     if _opened_unseen(seen.scene, seen.reaped, seen.said):
-        finding.confidence = "likely"
-        finding.candidates.append(("session-closed", "the caller's log: which session it opened and closed since"))
+        finding.soften(("session-closed", "the caller's log: which session it opened and closed since"))
     return finding
 
 
@@ -164,7 +170,7 @@ def _opened_unseen(scene: Scene, over: Fact, said: Fact) -> bool:
 
     Up to 0.5.10 only an access line shows it; later `session/session_controller.py:SessionController.open` does.
     """
-    if scene.release.within("0.5.11") or over.at is None or said.at is None:
+    if scene.release.has(OPEN_TOLD) or over.at is None or said.at is None:
         return False
     calls = scene.calls_between("open", over.at - _AT_ONCE, said.at + _AT_ONCE)
     return any(call.fact.detail.get("http_status") == 200 for call in calls)
@@ -182,7 +188,7 @@ _ONE_CLOSE = 2.0  # seconds from a session's "timed out, closing" to the lines o
 
 def _same_close(reaped: Fact, closed: Fact) -> bool:
     """Whether a close is what an expiry led to."""
-    return reaped.at is None or closed.at is None or -_ONE_CLOSE <= closed.at - reaped.at <= _ONE_CLOSE
+    return near(reaped, closed, _ONE_CLOSE) is not False
 
 
 def _closed(scene: Scene, text: str, close: Fact, said: Fact) -> Finding:
@@ -226,7 +232,7 @@ def _never_seen_open(seen: _Seen) -> Finding:
         text = f"Session {session!r} served {used[-1].rid!r} before and was gone when this request came."
         return undecided(text, [(c, "the access log and the scheduler's lines in between") for c in _GONE[1:]], lines)
     finding = Finding("session-unknown", "likely", f"No line of this server opens session {session!r}.", [said])
-    if not scene.release.within("0.5.11"):
+    if not scene.release.has(OPEN_TOLD):
         finding.missing.append("a line at every open: SGLang writes one from 0.5.11 on")
     finding.candidates += [(c, "the server's whole log, from its start on") for c in _GONE[1:]]
     return finding
@@ -239,16 +245,16 @@ def old_refusal(scene: Scene, attempt: Attempt) -> Finding | None:
     looks like: a session request with a parent rid that stops at its first token.
     """
     finish = attempt.finish
-    if finish is None or attempt.parent_rid is None or not scene.release.within("0.4.2", "0.4.8"):
+    if finish is None or attempt.parent_rid is None or not scene.release.has(PARENT_REFUSED_SILENTLY):
         return None
     if (finish.completion_tokens or 0) > 1:
         return None
     finding = _parent_invalid(scene, attempt, finish)
     if finding.cause == "session-parent-unknown" and _parent(scene, attempt) is not None:
         return None
-    finding.confidence = "likely"
-    if scene.release.may_be("0.4.7", "0.4.8"):
-        finding.candidates.append(("explicit-abort", "the access log: a call of /abort_request (0.4.7 on)"))
+    finding.soften()
+    if scene.release.may_have(ABORT_FINISHES):
+        finding.admit("explicit-abort", "the access log: a call of /abort_request (0.4.7 on)")
     return finding
 
 
@@ -302,7 +308,7 @@ def _parent_invalid(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     `managers/session_controller.py:Session.create_req`, from 0.5.11 on `session/session_controller.py`.
     """
     warning = _warning(scene, attempt, said)
-    if warning is not None and not scene.release.within("0.5.10"):
+    if warning is not None and not scene.release.has(UNFINISHED_PARENT_TOLD):
         return _unfinished(scene, attempt, warning, said)
     name = attempt.parent_rid or said.parent_rid
     parent = _parent(scene, attempt)
@@ -313,20 +319,18 @@ def _parent_invalid(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         finding.chain.append(Cause("session-misrouted", f"{name!r} ran on another rank", [parent.finish], rid=name))
         return finding
     text = f"The rid that it refers to, {name!r}, is not in the session" if name else "Its session has no such rid"
-    why, confidence = "", "proven"
+    unambiguous = scene.release.has(UNFINISHED_PARENT_TOLD)
     if parent is None:
-        why = ": this server never accepted it there."
-        confidence = "proven" if scene.release.within("0.5.10") and scene.life.args.get("dp_size") == 1 else "likely"
+        why, sure = ": this server never accepted it there.", unambiguous and scene.life.args.get("dp_size") == 1
     elif parent.finish is not None and parent.finish.message_id in REFUSALS:
-        why = f": {name!r} had itself been refused."
-        confidence = "proven" if scene.release.within("0.5.10") else "likely"
+        why, sure = f": {name!r} had itself been refused.", unambiguous
     else:
-        why, confidence = ": it was cleared by a replace, or ran on another rank.", "likely"
-    finding = Finding("session-parent-unknown", "proven", text + why, [f for f in (attempt.received, said) if f])
-    if confidence == "likely":
-        finding.confidence = "likely"
+        why, sure = ": it was cleared by a replace, or ran on another rank.", False
+    lines = [f for f in (attempt.received, said) if f]
+    finding = Finding("session-parent-unknown", "proven" if sure else "likely", text + why, lines)
+    if not sure:
         finding.candidates.append(("session-misrouted", "dp_rank of both requests"))
-        if not scene.release.within("0.5.10"):
+        if not unambiguous:
             finding.candidates.append(("session-parent-unfinished", "the scheduler's warning, which precedes it"))
     if parent is not None and parent.finish is not None:
         finding.chain.append(Cause("session-parent-unknown", f"what became of {name!r}", [parent.finish], rid=name))
@@ -350,16 +354,17 @@ def _warning(scene: Scene, attempt: Attempt, said: Fact) -> Fact | None:
     for fact in reversed(around):
         if refusal is not None and fact.event is Event.REQUEST_REJECTED and fact.rank == refusal.rank:
             return None
-        if fact.event is Event.SESSION_APPEND_REFUSED and _near(fact, said, attempt):
+        if fact.event is Event.SESSION_APPEND_REFUSED and _meant(fact, said, attempt):
             return fact
     return None
 
 
-def _near(fact: Fact, said: Fact, attempt: Attempt) -> bool:
+def _meant(fact: Fact, said: Fact, attempt: Attempt) -> bool:
     """Whether a warning without a rid belongs to a refusal: the scheduler writes both at once, at the arrival."""
     lines = attempt.of(Event.REQUEST_REJECTED)
-    if lines and lines[0].at is not None and fact.at is not None:
-        return abs(fact.at - lines[0].at) <= _AT_ONCE
+    at_once = near(fact, lines[0], _AT_ONCE) if lines else None
+    if at_once is not None:
+        return at_once
     start = attempt.received_at if attempt.received_at is not None else said.at
     return fact.at is not None and start is not None and start - 1.5 <= fact.at <= start + 2.5
 
@@ -389,8 +394,7 @@ def _unfinished(scene: Scene, attempt: Attempt, warning: Fact | None, said: Fact
             Cause("session-parent-unfinished", f"{name!r} was still in flight", [parent.received], rid=name)
         )
     elif warning is not None:  # which names nobody
-        finding.confidence = "likely"
-        finding.candidates.append(("session-parent-unknown", f"the records of {name!r}"))
+        finding.soften(("session-parent-unknown", f"the records of {name!r}"))
     return finding
 
 

@@ -17,6 +17,7 @@ from itertools import groupby
 from sglang_lifecycle.analyzers import time_stats
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.texts import ECHOES
 from sglang_lifecycle.replay.survival import median_total
 
 _LEAST = 5  # tokens from which a rate is worth taking
@@ -158,7 +159,7 @@ def _left_queue(attempt: Attempt, place: int) -> bool:
     finish, end = attempt.finish, attempt.finish_order
     if finish is None or end is None:
         return bool(attempt.errors)
-    return end < place and finish.finish_shape in ("echo-plain", "echo-with-reason")
+    return end < place and finish.finish_shape in ECHOES
 
 
 def slots(scene: Scene) -> int | None:

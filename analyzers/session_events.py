@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from sglang_lifecycle.analyzers.listing import SessionEventKind
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
-KINDS = {
+KINDS: dict[Event, SessionEventKind] = {
     Event.SESSION_OPENED: "opened",
     Event.SESSION_OPEN_REFUSED: "open-refused",
     Event.SESSION_REAPED: "reaped",
@@ -32,7 +34,7 @@ _RANKS = 1.5  # seconds within which the ranks of a server tell the same
 class Happening:
     """One thing that happened to a session, told once or several times. Times are UTC epoch seconds."""
 
-    kind: str
+    kind: SessionEventKind
     place: int
     at: float | None
     until: float | None = None
@@ -44,7 +46,7 @@ class Happening:
 def happenings(facts: Sequence[tuple[int, Fact]]) -> list[Happening]:
     """The happenings of one session, in order."""
     found: list[Happening] = []
-    newest: dict[str, Happening] = {}
+    newest: dict[SessionEventKind, Happening] = {}
     for place, fact in facts:
         kind = KINDS.get(fact.event)
         if kind is None:
@@ -63,8 +65,7 @@ def happenings(facts: Sequence[tuple[int, Fact]]) -> list[Happening]:
 
 
 def _of_another_rank(same: Happening, fact: Fact) -> bool:
-    near = fact.at is None or same.at is None or abs(fact.at - same.at) <= _RANKS
-    return near and fact.rank not in {f.rank for f in same.evidence}
+    return near(fact, same.evidence[0], _RANKS) is not False and fact.rank not in {f.rank for f in same.evidence}
 
 
 def server_end(scene: Scene, place: int) -> Happening:

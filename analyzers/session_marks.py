@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import MARK_STAYS
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.analyzers.texts import QUEUE_ENDS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -56,7 +58,7 @@ class _Before:
     @property
     def may_stick(self) -> bool:
         """Whether a turn that is dropped may leave its mark."""
-        return self.scene.release.may_be("0.5.11", "0.5.21")
+        return self.scene.release.may_have(MARK_STAYS)
 
     @property
     def in_queue(self) -> bool:
@@ -69,8 +71,8 @@ class _Before:
         finish = self.last.finish
         if finish is None:
             return False
-        dropped = self.in_queue and _at_once(finish, (*self.refusal, self.said)[0])
-        return dropped or (self.last.finish_order or 0) < self.decided
+        at_once = near(finish, (*self.refusal, self.said)[0], _ONE_MOMENT)  # in either order, by two processes
+        return bool(self.in_queue and at_once) or (self.last.finish_order or 0) < self.decided
 
 
 def _mark_of_a_client_that_left(before: _Before) -> Finding | None:
@@ -96,8 +98,7 @@ def _active(before: _Before) -> Finding | None:
     finding = Finding("session-busy", "proven" if last.finish is not None else "likely", text, lines)
     finding.chain.append(Cause("session-busy", f"{last.rid!r} was active", lines[:1], rid=last.rid))
     if not before.refusal and last.finish is not None and (last.finish_order or 0) < (attempt.finish_order or 0):
-        finding.confidence = "likely"
-        finding.candidates.append(("session-stuck", "the scheduler's own line of the refusal"))
+        finding.soften(("session-stuck", "the scheduler's own line of the refusal"))
     if last.finish is None and before.may_stick:
         finding.candidates.append(
             ("session-stuck", "how that turn ended: one that is dropped from the queue leaves it so")
@@ -122,11 +123,6 @@ def _had_ended(before: _Before) -> Finding:
     last = before.last
     lines = [fact for fact in (last.finish, before.said) if fact is not None]
     finding = Finding("session-busy", "likely", "Its streaming session already had an active request.", lines)
-    finding.doubt(f"the last turn seen, {last.rid!r}, had ended before")
-    finding.candidates.append(("session-stuck", "the records of every turn of the session"))
+    stuck = "session-stuck", "the records of every turn of the session"
+    finding.doubt(f"the last turn seen, {last.rid!r}, had ended before", stuck)
     return finding
-
-
-def _at_once(one: Fact, other: Fact) -> bool:
-    """Whether two processes may have written two lines of one moment in either order."""
-    return one.at is not None and other.at is not None and abs(one.at - other.at) <= _ONE_MOMENT

@@ -119,8 +119,7 @@ def _cut_by(scene: Scene, attempt: Attempt, finish: Fact, newer: Attempt, named:
     finding.chain.append(Cause(cause, f"{newer.rid!r} arrived with replace", records, rid=newer.rid))
     engine = scene.engine_causes(end) if end is not None else []
     if engine:  # meanwhile the newer one may have been held back in the API server
-        finding.confidence = "likely"
-        finding.candidates += [(name, "whether the newer request was in a batch before the end") for name in engine]
+        finding.soften(*((name, "whether the newer request was in a batch before the end") for name in engine))
     if near:
         finding.candidates.append(("explicit-abort", "the caller's log of /abort_request"))
     else:

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
-from sglang_lifecycle.analyzers.texts import REFUSALS
+from sglang_lifecycle.analyzers.texts import ECHOES, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.replay.ends import canonical
 from sglang_lifecycle.replay.hypotheses import Step
@@ -25,7 +25,6 @@ DELAY = 1.0
 """Seconds between a line of the API server and the scheduler's deed that it is about, at most."""
 
 _REFUSALS = frozenset(map(canonical, REFUSALS))
-_ECHOES = frozenset({"echo-plain", "echo-with-reason"})
 _CLOSES = {
     Event.SESSION_CLOSED: Kind.CLOSE,
     Event.SESSION_CLOSE_DEFERRED: Kind.CLOSE,
@@ -97,14 +96,8 @@ def _unwritten(scene: Scene, profile: Profile, session: str, turns: Sequence[Att
 def _turn(scene: Scene, attempt: Attempt, later: Sequence[Attempt]) -> Iterator[Step]:
     record = attempt.received
     assert record is not None
-    params = SessionParams(
-        attempt.session_id or "",
-        attempt.parent_rid,
-        bool(record.detail.get("replace")),
-        record.detail.get("offset"),
-        bool(record.detail.get("drop_previous_output")),
-    )
-    turn = Turn(attempt.order, attempt.rid, params, int(record.detail.get("prompt_ids") != 0), _answered(attempt))
+    tokens = int(record.detail.get("prompt_ids") != 0)
+    turn = Turn(attempt.order, attempt.rid, params(attempt, record), tokens, _answered(attempt))
     last = _latest(scene, attempt, record)
     yield Step(Kind.ARRIVE, attempt.order, last, turn)
     finish, end = attempt.finish, attempt.finish_order
@@ -115,6 +108,17 @@ def _turn(scene: Scene, attempt: Attempt, later: Sequence[Attempt]) -> Iterator[
     for other in later[:3]:  # its client may have left at any time: it is gone, or it runs on for nobody
         for kind in (Kind.DROP, Kind.CUT):
             yield Step(kind, other.order - 0.75, other.order - 0.75, turn, optional=True)
+
+
+def params(attempt: Attempt, record: Fact) -> SessionParams:
+    """What a turn asked of its session, by the record that began it."""
+    return SessionParams(
+        attempt.session_id or "",
+        attempt.parent_rid,
+        bool(record.detail.get("replace")),
+        record.detail.get("offset"),
+        bool(record.detail.get("drop_previous_output")),
+    )
 
 
 def _latest(scene: Scene, attempt: Attempt, record: Fact) -> float:
@@ -132,7 +136,7 @@ def _latest(scene: Scene, attempt: Attempt, record: Fact) -> float:
 def _kind(finish: Fact) -> Kind:
     if finish.finish_type != "abort":
         return Kind.FINISH
-    return Kind.DROP if finish.finish_shape in _ECHOES else Kind.CUT
+    return Kind.DROP if finish.finish_shape in ECHOES else Kind.CUT
 
 
 def _answered(attempt: Attempt) -> str | None:

@@ -5,23 +5,36 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from sglang_lifecycle.analyzers import deaths, time_stats
+from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import MARK_STAYS, STREAMING_SESSIONS
 from sglang_lifecycle.analyzers.catalogue import cause as catalogue_entry
-from sglang_lifecycle.analyzers.explain import evidence_line, judge, timestamp
-from sglang_lifecycle.analyzers.finding import Finding
+from sglang_lifecycle.analyzers.explain import evidence_line, judge, rounded, times, timestamp, version
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.analyzers.listing import SessionEvent, SessionFinding, SessionRow, Sessions, SessionTree, Turn
+from sglang_lifecycle.analyzers.listing import (
+    SessionEvent,
+    SessionFinding,
+    SessionRow,
+    Sessions,
+    SessionState,
+    SessionTree,
+    Turn,
+)
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.session_events import Happening, happenings, server_end, streams
 from sglang_lifecycle.analyzers.session_turns import Lost, Node, carries_over, grow
-from sglang_lifecycle.analyzers.verdict import EvidenceLine, Times, Version
+from sglang_lifecycle.analyzers.spans import overlaps
+from sglang_lifecycle.analyzers.verdict import EvidenceLine
 from sglang_lifecycle.parsers.evidence import Fact
 
 Lines = Sequence[tuple[int, Fact]]
 """Facts with their places in the life."""
 
-_GONE = {"session-closed": "closed", "session-reaped": "reaped", "session-unknown": "never-opened"}
+_GONE: dict[str, SessionState] = {
+    "session-closed": "closed",
+    "session-reaped": "reaped",
+    "session-unknown": "never-opened",
+}
 """What a refusal says about a session of which no line tells."""
 
 _TELLING = frozenset({"opened", "reaped", "close-deferred", "closed", "server-ended"})
@@ -104,11 +117,10 @@ class _Session:
         times = [h.at for h in self.happenings if h.kind != "server-ended"]
         times += [t for node in self.nodes for t in (node.attempt.received_at, node.attempt.ended_at)]
         known = [t for t in times if t is not None]
-        late = until is not None and bool(known) and min(known) > until
-        return not late and not (since is not None and bool(known) and max(known) < since)
+        return overlaps(min(known, default=None), max(known, default=None), since, until)
 
     @property
-    def state(self) -> str:
+    def state(self) -> SessionState:
         """What it is where the logs end."""
         kinds = [h.kind for h in self.newest if h.kind in _TELLING]
         if not kinds:
@@ -121,7 +133,7 @@ class _Session:
             return "reaped" if "reaped" in kinds else "closed"
         return "closing" if "close-deferred" in kinds else "reaped"
 
-    def _untold(self) -> str:
+    def _untold(self) -> SessionState:
         """The state of a session of which no line tells (0.3.6 to 0.5.10): what its turns show."""
         if not self.nodes:
             return "unknown"
@@ -135,7 +147,7 @@ class _Session:
 
         `Session._inflight`, which a drop does not clear from 0.5.11 to 0.5.21 (`session/session_controller.py`).
         """
-        if not self.nodes or not self.streaming or not self.scene.release.within("0.5.11", "0.5.21"):
+        if not self.nodes or not self.streaming or not self.scene.release.has(MARK_STAYS):
             return False
         return self.nodes[-1].dropped and self.nodes[-1].accepted
 
@@ -149,7 +161,7 @@ class _Session:
             server=self.scene.life.server,
             life=self.scene.life.number,
             streaming=self.streaming,
-            state=self.state,  # type: ignore[arg-type]
+            state=self.state,
             opened=_first(self.happenings, "opened"),
             closed=_first(self.newest, "closed"),
             reaped=_first(self.newest, "reaped"),
@@ -164,11 +176,9 @@ class _Session:
 
     def tree(self) -> SessionTree:
         """All of it."""
-        release = self.scene.release
-        version = Version(value=release.text, source="told" if release.told else "fingerprint")
         return SessionTree(
             session=self.row(),
-            sglang_version=version if release.text is not None else Version(),
+            sglang_version=version(self.scene),
             events=[_event(happening) for happening in self.happenings],
             turns=[_turn(self.scene, node) for node in self.nodes],
         )
@@ -179,7 +189,7 @@ def _streaming(scene: Scene, facts: Lines, nodes: Sequence[Node]) -> bool | None
 
     None streams before 0.5.10 (`managers/session_controller.py`), or without `--enable-streaming-session`.
     """
-    if scene.release.within("0.3.6", "0.5.9") or scene.life.args.get("enable_streaming_session") is False:
+    if not scene.release.may_have(STREAMING_SESSIONS) or scene.life.args.get("enable_streaming_session") is False:
         return False
     if streams(fact for _, fact in facts):
         return True
@@ -193,7 +203,7 @@ def _first(happenings: Iterable[Happening], kind: str) -> str | None:
 
 def _event(happening: Happening) -> SessionEvent:
     return SessionEvent(
-        kind=happening.kind,  # type: ignore[arg-type]
+        kind=happening.kind,
         place=happening.place,
         at=timestamp(happening.at),
         until=timestamp(happening.until) if happening.told > 1 else None,
@@ -207,7 +217,6 @@ def _turn(scene: Scene, node: Node) -> Turn:
     attempt, finding, detail = node.attempt, node.finding, node.record.detail
     offset = detail.get("offset")
     appends = attempt.parent_rid is not None or node.parent is not None
-    waited, ran = time_stats.durations(scene, attempt)
     return Turn(
         rid=attempt.rid,
         place=attempt.order,
@@ -226,26 +235,11 @@ def _turn(scene: Scene, node: Node) -> Turn:
         actor=finding.actor or catalogue_entry(finding.cause).actor,
         effects=finding.effects,
         summary=finding.summary,
-        latency_s=None if attempt.latency is None else round(attempt.latency, 3),
-        times=Times(
-            received=timestamp(attempt.received_at),
-            ended=timestamp(_end(attempt, finding)),
-            waited_s=None if waited is None else round(waited, 3),
-            ran_s=None if ran is None else round(ran, 3),
-            prompt_tokens=attempt.finish.prompt_tokens if attempt.finish is not None else None,
-            completion_tokens=attempt.completion_tokens,
-        ),
+        latency_s=rounded(attempt.latency),
+        times=times(scene, attempt, finding),
         findings=[_finding(attempt, node.lost)] if node.lost is not None else [],
         evidence=_lines(finding.evidence),
     )
-
-
-def _end(attempt: Attempt, finding: Finding) -> float | None:
-    """When it ended: its `Finish`, else the last line that shows its end."""
-    if attempt.ended_at is not None or finding.status == "in-flight":
-        return attempt.ended_at
-    shown = [f.at for f in finding.evidence if f is not attempt.received and f.at is not None]
-    return shown[-1] if shown else None
 
 
 def _finding(attempt: Attempt, lost: Lost) -> SessionFinding:

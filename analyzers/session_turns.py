@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import OPEN_TOLD, TURN_REPLACED_AT_ARRIVAL
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.scene import Scene
-from sglang_lifecycle.analyzers.texts import REFUSALS
+from sglang_lifecycle.analyzers.texts import ECHOES, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 KEPT = 0.9
@@ -92,7 +93,7 @@ class Node:
     def dropped(self) -> bool:
         """Whether it was dropped from a queue: no session ever learns that it has ended."""
         finish = self.attempt.finish
-        return finish is not None and (finish.finish_shape or "").startswith("echo")
+        return finish is not None and finish.finish_shape in ECHOES
 
     @property
     def of_stream(self) -> bool | None:
@@ -135,7 +136,7 @@ def grow(scene: Scene, nodes: Sequence[Node], streaming: bool) -> None:
     In 0.5.10 alone a streaming turn takes the place of the one before as it comes in, finished or not
     (`managers/session_controller.py:Session.create_req`).
     """
-    at_once = scene.release.within("0.5.10", "0.5.10") is True
+    at_once = scene.release.has(TURN_REPLACED_AT_ARRIVAL)
     held = _Held(nodes, at_once)
     taken: dict[str, int] = {}
     tried: dict[str, int] = {}
@@ -210,7 +211,7 @@ def _maybe_opened_between(scene: Scene, above: Node, node: Node) -> bool:
 
     Later `session/session_controller.py:SessionController.open` does.
     """
-    if scene.release.within("0.5.11"):
+    if scene.release.has(OPEN_TOLD):
         return False
     calls = [c for c in scene.calls if c.kind == "open" and above.attempt.order < c.order < node.attempt.order]
     return bool(calls) or not scene.sees_access

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from sglang_lifecycle.analyzers import deaths, disconnects, dumped, mentions, missing, unlogged
 from sglang_lifecycle.analyzers.accounting import MARGIN, gone_by
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.finding import Finding, undecided
+from sglang_lifecycle.analyzers.behaviours import QUEUE_ABORTED_KEPT
+from sglang_lifecycle.analyzers.finding import Finding, Possible, undecided
 from sglang_lifecycle.analyzers.hidden import FILTER, hidden, switched
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
-from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.evidence import BATCHES, Event, Fact
 
 _SCHEDULED_WITHIN = 10.0  # seconds within which an idle scheduler forms a batch of what it gets
 
@@ -35,8 +36,7 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     for fact in attempt.others:
         names += mentions.causes_of(scene, attempt, fact)
     for name in names:
-        if finding.confidence != "proven":
-            finding.admit(name, _WHOSE)
+        finding.admit(name, _WHOSE)
     return finding
 
 
@@ -50,7 +50,7 @@ def _untold(scene: Scene, attempt: Attempt) -> Finding:
         gone = None
     if gone is not None and gone.event is Event.REQUEST_STATS and _just_before_the_end(scene, gone):
         finding = _died(scene, attempt) or _silent(scene, attempt, None)
-        for name in ("finished", "client-disconnect") if finding.confidence != "proven" else ():
+        for name in ("finished", "client-disconnect"):
             finding.admit(name, "the lines that follow: its time stats were written just before the end")
         return finding
     if gone is not None and dumped.unfinished(attempt) is not None:
@@ -125,8 +125,8 @@ def _cut(scene: Scene, attempt: Attempt, end: deaths.Death) -> Finding | None:
     )
 
 
-def _else(scene: Scene, attempt: Attempt, end: deaths.Death, sure: bool) -> Iterator[tuple[str, str]]:
-    """What else may have ended who was in flight at the end of a server, each with what would decide."""
+def _else(scene: Scene, attempt: Attempt, end: deaths.Death, sure: bool) -> Iterator[Possible]:
+    """What else may have ended who was in flight at the end of a server."""
     if not sure:
         yield "client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"
         if (decides := hidden(scene, attempt)) is not None:
@@ -179,18 +179,14 @@ _ENDED = frozenset({Event.PROCESS_EXITED, Event.PROCESS_CRASHED})
 
 
 def _cut_by_shutdown(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
-    """Whether a shutdown cut it: the processes have gone, or the drain still listed it and is to be believed.
-
-    From 0.4.9 to 0.5.12 it lists what was aborted in the queue as well, since
-    `managers/tokenizer_manager.py:_handle_abort_req` keeps its state.
-    """
+    """Whether a shutdown cut it: the processes have gone, or the drain still listed it and is to be believed."""
     if deaths.remembered(scene, attempt) is False:
         return False  # it had ended before the list of what was left
     if scene.life.restarted or scene.life.killed:
         return True
     if any(f.event in _ENDED for f in end.evidence) or end.evidence[0].detail.get("forced"):
         return True
-    return bool(deaths.remembered(scene, attempt)) and not scene.release.may_be("0.4.9", "0.5.12")
+    return bool(deaths.remembered(scene, attempt)) and not scene.release.may_have(QUEUE_ABORTED_KEPT)
 
 
 def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
@@ -285,7 +281,7 @@ def _possible(scene: Scene, attempt: Attempt) -> list[str]:
     A server that drains lists what is left, and in 0.4.9 to 0.5.12 what was aborted in the queue as well.
     """
     listed = bool(attempt.of(Event.SERVER_DRAINING))
-    leaks = listed and scene.release.may_be("0.4.9", "0.5.12")
+    leaks = listed and scene.release.may_have(QUEUE_ABORTED_KEPT)
     names = [*["watchdog-timeout"] * _hung(attempt), "in-flight", "finished", *["server-shutdown"] * listed]
     return [*names, *["explicit-abort", "client-disconnect"] * leaks]
 
@@ -347,7 +343,7 @@ def _records_alone(scene: Scene) -> bool:
     return not scene.sees_access and not scene.life.of(*_OF_A_SERVER)
 
 
-_OF_A_SERVER = (Event.BATCH_PREFILL, Event.BATCH_DECODE, Event.SERVER_ARGS, Event.SERVER_READY)
+_OF_A_SERVER = (*BATCHES, Event.SERVER_ARGS, Event.SERVER_READY)
 
 _ANYTHING = ("finished", "client-disconnect", "invalid-request", "input-too-long", "process-killed", "scheduler-crash")
 """What may have become of a request where records of requests are all there is."""

@@ -1,4 +1,4 @@
-"""When a request came and when it ended, each with how far that may be off."""
+"""When a request came and when it ended, each with how far that may be off, and what lies near to what."""
 
 from __future__ import annotations
 
@@ -31,6 +31,18 @@ def span(attempt: Attempt, shows_end: Fact | None = None) -> tuple[Moment | None
     if came.error < ended.error:
         return came, _between(came.at, max(came.at, ended.at + ended.error))
     return _between(min(ended.at, came.at - came.error), ended.at), ended
+
+
+def overlaps(start: float | None, end: float | None, since: float | None, until: float | None) -> bool:
+    """Whether a span reaches into a window, all in UTC epoch seconds; what is not known does not keep it out."""
+    late = until is not None and start is not None and start > until
+    early = since is not None and end is not None and end < since
+    return not late and not early
+
+
+def near(one: Fact, other: Fact, seconds: float) -> bool | None:
+    """Whether two lines were written within some seconds of each other; None where the time of one is not known."""
+    return None if one.at is None or other.at is None else abs(one.at - other.at) <= seconds
 
 
 _COARSE = 1.0  # seconds: the error of a line with a stamp of whole seconds is half of it

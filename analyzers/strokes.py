@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from sglang_lifecycle.analyzers.accounting import chunk, taking
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import ABORT_MEETS_CHUNKS
 from sglang_lifecycle.analyzers.scene import Call, Scene, per_scene
 
 TOGETHER = 1.5
@@ -93,7 +94,7 @@ def surely_met(scene: Scene, attempt: Attempt, call: Call) -> bool:
     """
     came = attempt.received_at
     there = came is None or call.at is None or call.at + (call.fact.at_error or 0.0) - came > _REACHES
-    return there and not (scene.release.may_be("0.3.6", "0.5.13") and in_chunks(scene, attempt))
+    return there and (scene.release.has(ABORT_MEETS_CHUNKS) or not in_chunks(scene, attempt))
 
 
 def in_chunks(scene: Scene, attempt: Attempt) -> bool:

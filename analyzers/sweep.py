@@ -210,8 +210,7 @@ class Sweep:
         """Note what happened to the server."""
         for happening in happenings.of(incident):
             if view.settled is None or self._before(happening, view):
-                shown: list[object] = [(fact.source, fact.line) for fact in happening.evidence[:1]] or [happening.life]
-                self._happened.setdefault((happening.cause, *shown), event(happening))
+                self._happened.setdefault(happening.key, event(happening))
 
     def _before(self, happening: ServerHappening, view: _View) -> bool:
         """Whether something happened before what is settled, or is as old as that where no line shows it."""

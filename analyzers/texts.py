@@ -28,6 +28,9 @@ REFUSALS = frozenset({
 OF_GRAMMARS = frozenset({"grammar_failed", "grammar_timeout", "grammar_token_refused"})
 """What only a request with a grammar gets."""
 
+ECHOES = frozenset({"echo-plain", "echo-with-reason"})
+"""The shapes of finish reasons of those who left the queue without ever coming back into a batch."""
+
 
 def ended_plainly(finish: Fact) -> bool:
     """Whether a finish reason gives no reason: an abort's known text, or one that an abort call brought (0.5.5 on)."""

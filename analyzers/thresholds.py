@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from typing import get_args
 
 from sglang_lifecycle.analyzers.catalogue import load
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ThresholdResult
+from sglang_lifecycle.analyzers.verdict import Confidence
 
 INTERRUPTED = "interrupted"
 """What names every request that was interrupted, whatever the cause."""
 
-CONFIDENCES = ("proven", "likely", "not-established")
+CONFIDENCES: tuple[str, ...] = get_args(Confidence)
 
 _OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     ">=": operator.ge,

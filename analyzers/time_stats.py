@@ -7,8 +7,10 @@ absurd values, and a negative queue time is the mark of a retraction (0.5.3 to 0
 from __future__ import annotations
 
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import STATS_UNSTAMPED
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.texts import ECHOES
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _ABSURD = 1e5  # seconds: an unset stamp, not a duration
@@ -22,14 +24,14 @@ def durations(scene: Scene, attempt: Attempt) -> tuple[float | None, float | Non
     finish = attempt.finish
     waited = ran = None
     stats = next((f for f in attempt.of(Event.REQUEST_STATS) if f.detail.get("kind") != "unknown"), None)
-    if stats is not None and not scene.release.within("0.3.6", "0.5.2"):
+    if stats is not None and not scene.release.has(STATS_UNSTAMPED):
         waited, ran = _believable(stats.queue_s), _believable(stats.forward_s)
     if finish is not None:
         latency = attempt.latency
         if waited is None:
             waited = _believable(finish.queue_s)
         if latency is not None:
-            echo = finish.finish_shape in ("echo-plain", "echo-with-reason")
+            echo = finish.finish_shape in ECHOES
             if echo and not finish.completion_tokens:
                 waited, ran = latency, None
             elif waited is not None and ran is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from sglang_lifecycle.analyzers import limits, strokes, zombies
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import TIMEOUT_BY_RID
 from sglang_lifecycle.analyzers.finding import Cause, Finding
 from sglang_lifecycle.analyzers.limits import ITERATION, KINDS, SLACK, STROKE, Kind, Told, finely_dated, spent
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
@@ -77,22 +78,9 @@ def _anothers(struck: _Struck) -> Finding | None:
     """The timeout of a rid that is its prefix, where its own time was too short."""
     if not struck.roots or not _too_short(struck):
         return None
-    attempt, kind, told, root = struck.attempt, struck.kind, struck.told, struck.roots[0]
+    kind, told, root = struck.kind, struck.told, struck.roots[0]
     assert root.finish is not None
-    mine, limit = struck.mine, spent(root, kind.id)
-    sure, why = True, "its own time or stage does not reach the limit"
-    if struck.stage == "running" and kind.name == "waiting":
-        how = ": it was running, and a waiting timeout of its own ends only what waits"
-    elif struck.stage == "waiting" and kind.name == "running":
-        how = ": it had never run"
-    elif told is not None and told.refutes:
-        how = f": it had lasted {told.mine:.1f} s, and the limit is {told.limit:g} s, as told"
-    else:
-        how = f": it had lasted {mine:.1f} s, that one {limit:.1f} s" if mine and limit else ""
-        sure = all(
-            _at_once(each, attempt) and limits.outlasted(struck.scene, each, mine or 0.0, kind.id)
-            for each in struck.roots
-        )
+    how, sure = _not_its_own(struck, root)
     finding = Finding(
         "timeout-prefix-collision",
         "proven" if sure else "likely",
@@ -106,19 +94,34 @@ def _anothers(struck: _Struck) -> Finding | None:
         Cause(kind.cause, f"{root.rid!r} reached its {kind.name} timeout", [root.finish], rid=root.rid)
     )
     if sure:
+        why = "its own time or stage does not reach the limit"
         if told is not None and told.refutes:
             why = f"its own {told.mine:.1f} s do not reach the limit of {told.limit:g} s that was told"
         finding.ruled_out.append(Cause(kind.cause, why, [struck.finish]))
     else:
-        finding.candidates.append((kind.cause, "the server's limit, or how long each of them waited and ran"))
+        finding.admit(kind.cause, "the server's limit, or how long each of them waited and ran")
     if told is not None and told.astray:
         finding.doubt(_ASTRAY)
     return finding
 
 
+def _not_its_own(struck: _Struck, root: Attempt) -> tuple[str, bool]:
+    """How it shows that a timeout was not its own but a root's, and whether that is certain."""
+    told, mine, limit = struck.told, struck.mine, spent(root, struck.kind.id)
+    if struck.stage == "running" and struck.kind.name == "waiting":
+        return ": it was running, and a waiting timeout of its own ends only what waits", True
+    if struck.stage == "waiting" and struck.kind.name == "running":
+        return ": it had never run", True
+    if told is not None and told.refutes:
+        return f": it had lasted {told.mine:.1f} s, and the limit is {told.limit:g} s, as told", True
+    how = f": it had lasted {mine:.1f} s, that one {limit:.1f} s" if mine and limit else ""
+    outlasted = (limits.outlasted(struck.scene, each, mine or 0.0, struck.kind.id) for each in struck.roots)
+    return how, all(_at_once(each, struck.attempt) for each in struck.roots) and all(outlasted)
+
+
 def _unseen_root(struck: _Struck) -> Finding | None:
     """The reason's form is the other stage's, or its time was too short: only another rid's timeout (0.5.20 on)."""
-    if struck.roots or not struck.scene.release.may_be("0.5.20"):
+    if struck.roots or not struck.scene.release.may_have(TIMEOUT_BY_RID):
         return None
     kind, told = struck.kind, None
     if not struck.fits and not _requeued(struck):
@@ -163,15 +166,14 @@ def _own(struck: _Struck) -> Finding:
         finding.doubt(f"it lasted {told.mine:.1f} s, less than the limit of {told.limit:g} s that was told")
     decides = _perhaps_anothers(struck)
     if decides is not None:
-        finding.confidence = "likely"
-        finding.candidates.append(("timeout-prefix-collision", decides))
+        finding.soften(("timeout-prefix-collision", decides))
     return finding
 
 
 def _perhaps_anothers(struck: _Struck) -> str | None:
     """What would decide whether it was not another rid's timeout after all (0.5.20 on); None where it was not."""
     scene, attempt, told = struck.scene, struck.attempt, struck.told
-    if not scene.release.may_be("0.5.20"):
+    if not scene.release.may_have(TIMEOUT_BY_RID):
         return None
     if told is None or not told.exceeded:
         if struck.roots:
@@ -212,7 +214,7 @@ def _open_prefix(scene: Scene, attempt: Attempt) -> bool:
 
 def roots_of(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
     """Attempts whose own timeout can have hit this one: a rid that is its prefix, the same text, the same stroke."""
-    if not scene.release.may_be("0.5.20"):
+    if not scene.release.may_have(TIMEOUT_BY_RID):
         return []
     ended = attempt.ended_at
     by_rid = _timed_out(scene)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers import abort_origin, deaths
 from sglang_lifecycle.analyzers.accounting import seen
@@ -11,6 +13,7 @@ from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.analyzers.skew import skew
+from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _NO_REASON = re.compile(r"(?:NIXL|Fake) KV(?:Sender|Receiver) Exception")
@@ -44,67 +47,135 @@ def aborted_early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     return finding
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A failed transfer, and what the line that knows most of it says."""
+
+    scene: Scene
+    attempt: Attempt
+    said: Fact
+    reason: str
+    kind: str
+    """That of the reason."""
+    cause: str
+    """What it is called where nothing else is behind it."""
+
+    @classmethod
+    def of(cls, scene: Scene, attempt: Attempt, said: Fact) -> _Failure:
+        """`said` is any rank's line."""
+        said = _rank_that_knows(scene, attempt, said)
+        reason = _reason(said)
+        place = said.detail.get("failed") or said.message_id or said.pattern or ""
+        bootstrap = "bootstrap" in place or "handshake" in place or "Bootstrapping" in reason
+        cause = "pd-bootstrap-failed" if bootstrap else "pd-transfer-failed"
+        return cls(scene, attempt, said, reason, _kind(reason), cause)
+
+    @property
+    def short(self) -> str:
+        """The reason as a summary quotes it."""
+        return self.reason.split("\n")[0][:160]
+
+
 def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """A failure of the disaggregated or the encoder code, by the reason that its line gives."""
     if said.event is Event.EPD_FAILED:
         if said.detail.get("aborted"):
             return aborted_early(scene, attempt, said)
         return Finding("multimodal-error", "proven", "Its encoder failed.", [said], stage="before-scheduler")
-    said = _rank_that_knows(scene, attempt, said)
-    text = _reason(said)
-    reason = _kind(text)
-    said_by = said.detail.get("failed") or said.message_id or said.pattern or ""
-    bootstrap = "bootstrap" in said_by or "handshake" in said_by
-    cause = "pd-bootstrap-failed" if bootstrap or "Bootstrapping" in text else "pd-transfer-failed"
-    stage = "bootstrap" if cause == "pd-bootstrap-failed" else "transfer"
-    short = text.split("\n")[0][:160]
-    if _is_cut(text):
-        names = [cause, *_WHEN_CUT.get(text[:1], _ABORTERS)]
-        finding = undecided(
-            "Its transfer failed; the line that says why is cut before it does.",
-            [(name, "the rest of the line, or another rank's") for name in names],
-            [said],
-        )
-    elif reason == "aborted":
-        engine = scene.engine_causes(said.at) if said.at is not None else []
-        names = ["client-disconnect", "explicit-abort", "abort-all", *engine]
-        names += ["abort-prefix-collision"] * bool(scene.prefixes(attempt.rid))
-        finding = undecided(
-            "Aborted while its KV was on its way; a disconnect, an abort call or the router stands behind it.",
-            [(n, "the other side's log, the router's and the access log") for n in names],
-            [said],
-        )
-    elif reason == "lost":
-        finding = Finding("pd-peer-lost", "proven", f"The other side was lost: {short}", [said])
-        finding.chain += _dead_peer(scene, attempt, said)
-    elif reason == "elsewhere":
-        finding = undecided(
-            "It failed on another rank, whose log holds the reason.",
-            [(cause, "the other ranks' logs"), ("pd-peer-lost", "the other side's log")],
-            [said],
-        )
-    elif died := _dead_peer(scene, attempt, said, _patience(text)):
-        finding = Finding("pd-peer-lost", "likely", f"The other side had died: {short}", [said], chain=died)
-        finding.candidates.append((cause, "the other side's log: whether it had a part in this transfer"))
-    elif reason == "timeout" and _NEVER_SENT in text:
-        finding = Finding("waiting-timeout", "proven", f"Its KV was waited for in vain: {short}", [said])
-    elif reason == "dead":
-        finding = Finding(cause, "likely", f"The KV transfer failed: {short}", [said])
-        finding.candidates.append(("pd-peer-lost", "the other side's log: did it die?"))
-    else:
-        what = "Prefill and decode never met" if cause == "pd-bootstrap-failed" else "The KV transfer failed"
-        known = bool(text) and not _NO_REASON.search(text)
-        finding = Finding(cause, "proven" if known else "likely", f"{what}{': ' + short if short else '.'}", [said])
-        if not known:
-            finding.candidates += [(n, "the other side's log, the router's and the access log") for n in _ABORTERS]
-    finding.stage = stage
-    for other in _otherwise(attempt, said, reason):
+    failed = _Failure.of(scene, attempt, said)
+    finding = next((found for rule in _RULES if (found := rule(failed)) is not None), None) or _plainly(failed)
+    finding.stage = "bootstrap" if failed.cause == "pd-bootstrap-failed" else "transfer"
+    for other in _otherwise(failed):
         finding.doubt(f"another rank says: {_reason(other)[:120]}")
-        for name in _ABORTERS if _kind(_reason(other)) == "aborted" else ("waiting-timeout", cause):
+        for name in _ABORTERS if _kind(_reason(other)) == "aborted" else ("waiting-timeout", failed.cause):
             finding.admit(name, "which of the ranks failed first")
-    if said.room is not None:
-        _join(scene, attempt, said, finding)
+    if failed.said.room is not None:
+        _join(failed, finding)
     return finding
+
+
+def _cut(failed: _Failure) -> Finding | None:
+    """The line ends before it says why."""
+    if not _is_cut(failed.reason):
+        return None
+    names = [failed.cause, *_WHEN_CUT.get(failed.reason[:1], _ABORTERS)]
+    return undecided(
+        "Its transfer failed; the line that says why is cut before it does.",
+        [(name, "the rest of the line, or another rank's") for name in names],
+        [failed.said],
+    )
+
+
+def _aborted(failed: _Failure) -> Finding | None:
+    """Somebody aborted it."""
+    if failed.kind != "aborted":
+        return None
+    engine = failed.scene.engine_causes(failed.said.at) if failed.said.at is not None else []
+    names = ["client-disconnect", "explicit-abort", "abort-all", *engine]
+    names += ["abort-prefix-collision"] * bool(failed.scene.prefixes(failed.attempt.rid))
+    return undecided(
+        "Aborted while its KV was on its way; a disconnect, an abort call or the router stands behind it.",
+        [(name, "the other side's log, the router's and the access log") for name in names],
+        [failed.said],
+    )
+
+
+def _lost(failed: _Failure) -> Finding | None:
+    """The connection to the other side broke."""
+    if failed.kind != "lost":
+        return None
+    chain = _dead_peer(failed.scene, failed.attempt, failed.said)
+    return Finding("pd-peer-lost", "proven", f"The other side was lost: {failed.short}", [failed.said], chain=chain)
+
+
+def _on_another_rank(failed: _Failure) -> Finding | None:
+    """Only another rank says why."""
+    if failed.kind != "elsewhere":
+        return None
+    candidates = [(failed.cause, "the other ranks' logs"), ("pd-peer-lost", "the other side's log")]
+    return undecided("It failed on another rank, whose log holds the reason.", candidates, [failed.said])
+
+
+def _peer_had_died(failed: _Failure) -> Finding | None:
+    """The other side's log ends by a death just before."""
+    died = _dead_peer(failed.scene, failed.attempt, failed.said, _patience(failed.reason))
+    if not died:
+        return None
+    finding = Finding("pd-peer-lost", "likely", f"The other side had died: {failed.short}", [failed.said], chain=died)
+    finding.admit(failed.cause, "the other side's log: whether it had a part in this transfer")
+    return finding
+
+
+def _waited_in_vain(failed: _Failure) -> Finding | None:
+    """A decode server got no KV in time."""
+    if failed.kind != "timeout" or _NEVER_SENT not in failed.reason:
+        return None
+    return Finding("waiting-timeout", "proven", f"Its KV was waited for in vain: {failed.short}", [failed.said])
+
+
+def _perhaps_dead(failed: _Failure) -> Finding | None:
+    """It says that the other side might be dead, and no log shows that."""
+    if failed.kind != "dead":
+        return None
+    finding = Finding(failed.cause, "likely", f"The KV transfer failed: {failed.short}", [failed.said])
+    finding.admit("pd-peer-lost", "the other side's log: did it die?")
+    return finding
+
+
+def _plainly(failed: _Failure) -> Finding:
+    """It failed, as far as nothing else shows."""
+    what = "Prefill and decode never met" if failed.cause == "pd-bootstrap-failed" else "The KV transfer failed"
+    text = f"{what}: {failed.short}" if failed.short else f"{what}."
+    finding = Finding(failed.cause, "proven", text, [failed.said])
+    if not failed.reason or _NO_REASON.search(failed.reason):
+        finding.soften(*((name, "the other side's log, the router's and the access log") for name in _ABORTERS))
+    return finding
+
+
+_RULES: tuple[Callable[[_Failure], Finding | None], ...] = (
+    _cut, _aborted, _lost, _on_another_rank, _peer_had_died, _waited_in_vain, _perhaps_dead,
+)  # fmt: skip
+"""The first that finds something counts."""
 
 
 def _kind(text: str) -> str:
@@ -112,11 +183,12 @@ def _kind(text: str) -> str:
     return next((kind for needle, kind in _REASONS if needle in text), "")
 
 
-def _otherwise(attempt: Attempt, said: Fact, kind: str) -> list[Fact]:
+def _otherwise(failed: _Failure) -> list[Fact]:
     """What other ranks say at once of why a transfer failed: an abort, or a timeout, where this one says another."""
-    kinds = {"aborted", "timeout"} - {kind}
-    lines = [f for f in attempt.of(Event.PD_FAILED) if f is not said and _tells(f) and _kind(_reason(f)) in kinds]
-    return [f for f in lines if f.at is None or said.at is None or abs(f.at - said.at) <= _TICK][:1]
+    kinds, said = {"aborted", "timeout"} - {failed.kind}, failed.said
+    lines = failed.attempt.of(Event.PD_FAILED)
+    told = [fact for fact in lines if fact is not said and _tells(fact) and _kind(_reason(fact)) in kinds]
+    return [fact for fact in told if near(fact, said, _TICK) is not False][:1]
 
 
 def handed_over(scene: Scene, attempt: Attempt) -> bool:
@@ -296,28 +368,36 @@ def _tells(said: Fact) -> bool:
     return "unknown reason from another rank" not in text and not _is_cut(text)
 
 
-def _join(scene: Scene, attempt: Attempt, said: Fact, finding: Finding) -> None:
+def _join(failed: _Failure, finding: Finding) -> None:
     """What the other side's log says of the same bootstrap room: the side that holds the cause goes into the chain."""
-    for other in scene.others:
+    said = failed.said
+    for fact, ahead in _on_the_other_side(failed):
+        reason = _reason(fact)
+        if reason.startswith("Aborted by"):
+            if finding.confidence == "proven" and _earlier(fact, said, ahead):
+                others = [(name, "the other side's access log, the router's") for name in _ABORTERS]
+                finding.doubt(f"the other side had been told to abort in room {said.room}", *others)
+            continue
+        cause = "pd-bootstrap-failed" if fact.detail.get("place") == "bootstrap" else "pd-transfer-failed"
+        what = f"the other side failed in room {said.room}: {reason.splitlines()[0][:120] if reason else 'no reason'}"
+        finding.chain.append(Cause(cause, what, [fact], rid=fact.rid))
+        unsure = finding.cause == "not-established"
+        if unsure and failed.kind == "aborted" and _earlier(fact, said, ahead - _TICK):
+            finding.cause, finding.confidence = cause, "likely"
+            finding.summary = f"It was aborted after {what.rstrip('.')}."
+        elif unsure:
+            finding.candidates.insert(0, (cause, "the order of both sides' lines"))
+        return
+
+
+def _on_the_other_side(failed: _Failure) -> Iterator[tuple[Fact, float]]:
+    """The failures that other servers tell of its room, each with the seconds by which that server's clock is ahead."""
+    for other in failed.scene.others:
         for fact in other.life.of(Event.PD_FAILED):
-            text = _reason(fact)
-            if fact.room != said.room or _before_it_came(attempt, fact, skew(scene, other).seconds):
-                continue
-            if text.startswith("Aborted by"):
-                if finding.confidence == "proven" and _earlier(fact, said, skew(scene, other).seconds):
-                    finding.doubt(f"the other side had been told to abort in room {said.room}")
-                    finding.candidates += [(name, "the other side's access log, the router's") for name in _ABORTERS]
-                continue
-            cause = "pd-bootstrap-failed" if fact.detail.get("place") == "bootstrap" else "pd-transfer-failed"
-            what = f"the other side failed in room {said.room}: {text.splitlines()[0][:120] if text else 'no reason'}"
-            finding.chain.append(Cause(cause, what, [fact], rid=fact.rid))
-            aborted = finding.cause == "not-established" and _kind(_reason(said)) == "aborted"
-            if aborted and _earlier(fact, said, skew(scene, other).seconds - _TICK):
-                finding.cause, finding.confidence = cause, "likely"
-                finding.summary = f"It was aborted after {what.rstrip('.')}."
-            elif finding.cause == "not-established":
-                finding.candidates.insert(0, (cause, "the order of both sides' lines"))
-            return
+            if fact.room == failed.said.room:
+                ahead = skew(failed.scene, other).seconds
+                if not _before_it_came(failed.attempt, fact, ahead):
+                    yield fact, ahead
 
 
 def _before_it_came(attempt: Attempt, fact: Fact, ahead: float) -> bool:

@@ -7,6 +7,7 @@ Up to 0.5.9 nothing keeps two from having one rid, and the newer takes the older
 from __future__ import annotations
 
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import TWIN_REFUSED
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.scene import CALL_AFTER, Scene
 from sglang_lifecycle.analyzers.strokes import TOGETHER
@@ -58,6 +59,6 @@ def left(scene: Scene, attempt: Attempt) -> Fact | None:
 
 def _displaced(scene: Scene, rid: str) -> list[Attempt]:
     """The attempts of a rid whose place another took."""
-    if scene.release.within("0.5.10"):
+    if scene.release.has(TWIN_REFUSED):
         return []
     return [a for a in scene.by_rid.get(rid, ()) if a.overwritten]

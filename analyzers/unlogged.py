@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from sglang_lifecycle.analyzers import session_params
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import TIMEOUT_BY_RID
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.texts import ended_plainly
-from sglang_lifecycle.parsers.evidence import Event, Fact
+from sglang_lifecycle.parsers.evidence import BATCHES, Event, Fact
 
 _SLACK = 1.0  # seconds by which lines of several processes may stand in the wrong order
 
@@ -27,7 +28,7 @@ def causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> list[str]:
 def _causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> Iterator[str]:
     end = scene.places[id(gone)] if gone is not None else scene.life.size
     start, began, ended = attempt.order, attempt.received_at, gone.at if gone is not None else scene.life.end
-    if gone is not None and gone.event in (Event.BATCH_PREFILL, Event.BATCH_DECODE):
+    if gone is not None and gone.event in BATCHES:
         before = bisect.bisect_left(scene.batch_orders, end) - 1
         if before >= 0 and scene.batches[before][0] > start:
             start, line = scene.batches[before]
@@ -43,7 +44,7 @@ def _causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> Iterator[str]:
         prefix = attempt.rid != other.rid and attempt.rid.startswith(other.rid)
         if finish.message_id in KINDS:
             yield KINDS[finish.message_id].cause
-            if prefix and scene.release.may_be("0.5.20"):
+            if prefix and scene.release.may_have(TIMEOUT_BY_RID):
                 yield "timeout-prefix-collision"
         elif ended_plainly(finish):
             if prefix:

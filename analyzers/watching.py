@@ -52,7 +52,7 @@ class Watch:
         self._said: dict[tuple[str, str | None], tuple[str, str, str]] = {}
         self._changed: dict[str, float] = {}
         """The log's time when something new was last said of a rid, UTC epoch seconds."""
-        self._happened: dict[tuple[str, str], None] = {}
+        self._happened: dict[tuple[str, str, int], None] = {}
 
     def news(self, facts: Sequence[Fact]) -> Iterator[News]:
         """What is new or changed since the last call, in the order of time."""
@@ -61,9 +61,8 @@ class Watch:
         incident = self._incident(evidence)
         newest = incident.last_time
         for one in happenings.of(incident):
-            key = (one.cause, one.summary)
-            if key not in self._happened:
-                self._happened[key] = None
+            if one.key not in self._happened:
+                self._happened[one.key] = None
                 yield News(happening=one)
         for rid in self._unsettled(incident, newest):
             verdict = explain(incident, rid)

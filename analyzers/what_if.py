@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from sglang_lifecycle.analyzers import deaths, session_trace, zombies
+from sglang_lifecycle.analyzers import deaths, fingerprint, session_trace, zombies
 from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import STREAM_ABORT_LOST
 from sglang_lifecycle.analyzers.explain import judge
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.incident import Incident
@@ -23,12 +24,9 @@ from sglang_lifecycle.parsers.evidence import Event
 from sglang_lifecycle.replay.config import Config
 from sglang_lifecycle.replay.ends import canonical
 from sglang_lifecycle.replay.profiles import Profile, profile_for
-from sglang_lifecycle.replay.requests import SessionParams
 from sglang_lifecycle.replay.what_if import FINISHED, Act, Deed, Ended, Job, simulate
 
 _BEFORE = 0.02  # seconds by which an abort comes before the end that it brings
-_ZOMBIES = ("0.5.18", "0.5.19")
-"""Releases in which a stream's abort is lost when its client leaves (`TokenizerManager`, not the scheduler)."""
 
 _REFUSED = frozenset({
     "session-unknown", "session-closed", "session-reaped", "session-parent-unknown", "session-parent-unfinished",
@@ -110,7 +108,9 @@ def _number(name: str, value: float | None) -> float | int | None:
 
 
 def _without_zombies(change: Change) -> bool:
-    return change.no_zombies or (change.version is not None and not change.version.startswith(_ZOMBIES))
+    if change.version is None:
+        return change.no_zombies
+    return change.no_zombies or not fingerprint.told(change.version).has(STREAM_ABORT_LOST)
 
 
 def _config(scene: Scene, model: Replayer) -> Config:
@@ -187,16 +187,7 @@ def _job(attempt: Attempt, service: Service, at: float, in_session: bool, before
     record = attempt.received
     assert record is not None
     priority = record.detail.get("priority")
-    params = None
-    if in_session and attempt.session_id is not None:
-        detail = record.detail
-        params = SessionParams(
-            attempt.session_id,
-            attempt.parent_rid,
-            bool(detail.get("replace")),
-            detail.get("offset"),
-            bool(detail.get("drop_previous_output")),
-        )
+    params = session_trace.params(attempt, record) if in_session else None
     number = priority if isinstance(priority, int) else None
     return Job(attempt.order, attempt.rid, at, service.seconds, number, params, after=before.get(attempt.order))
 
@@ -323,9 +314,11 @@ def _assumptions(result: WhatIf, left_out: int, estimated: int) -> Sequence[str]
 
 
 def _notes(model: Replayer, profile: Profile, running: int | None) -> Iterator[str]:
-    limits = model.moments.limits
-    for kind, seconds in (("waiting", limits.get("waiting_timeout")), ("running", limits.get("running_timeout"))):
-        if seconds is not None:
+    for kind in ("waiting", "running"):
+        told, seconds = (limits.get(f"{kind}_timeout") for limits in (model.scene.limits, model.moments.limits))
+        if told is not None:
+            yield f"the {kind} timeout is {told:g} s, as told"
+        elif seconds is not None:
             yield f"the {kind} timeout is taken to be {seconds:.2f} s, the shortest time after which it struck"
     yield f"at most {running} requests run at once" if running is not None else "any number of requests runs at once"
     if len(model.profiles) > 1:

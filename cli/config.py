@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.errors import ExitCode, UsageError
+from sglang_lifecycle.cli.formats import json_of
 from sglang_lifecycle.cli.inputs import request
 from sglang_lifecycle.cli.options import (
     Color,
@@ -45,10 +46,8 @@ def command(
     request([], None, None, tz, display_tz, sglang_version)  # says what is wrong with a zone or a version
     check_thresholds(values["fail_on"])
     if json:
-        import orjson
-
         shown = {name: {"value": each.value, "from": each.origin} for name, each in values.items()}
-        write(orjson.dumps(shown).decode())
+        write(json_of(shown))
     else:
         show(lambda width: _screen(values), color)
     return ExitCode.OK

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from sglang_lifecycle.cli.errors import ExitCode
+from sglang_lifecycle.cli.formats import dumped
 from sglang_lifecycle.cli.inputs import request, status
 from sglang_lifecycle.cli.options import Color, DisplayZone, Json, Paths, SGLangVersion, Zone
 from sglang_lifecycle.cli.output import show, write
@@ -26,7 +27,7 @@ def command(
     evidence = question.read(named=True)
     found = coverage(question.incident(evidence))
     if json:
-        write(found.model_dump_json(by_alias=True))
+        write(dumped(found))
     else:
         from sglang_lifecycle.cli.doctor_screen import screen
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -21,7 +20,7 @@ from sglang_lifecycle.analyzers.coverage_models import (
 from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, TITLE, grid, plain, section, title
 from sglang_lifecycle.cli.text import clean, count, listed, seconds, shorten, size
 from sglang_lifecycle.cli.times import Clock
-from sglang_lifecycle.cli.words import VERSION_SOURCES
+from sglang_lifecycle.cli.words import VERSION_SOURCES, servers
 from sglang_lifecycle.parsers.versions import RELEASES
 
 GAPS = 5
@@ -180,23 +179,13 @@ def _also(life: LifeCoverage) -> str:
 
 def _offset(offset: Offset, width: int) -> tuple[Text, Text]:
     room = width // 3
-    names = [shorten(clean(name), room) for name in _short(offset.first, offset.second)]
+    short = servers((offset.first, offset.second))
+    names = [shorten(short[name], room) for name in (offset.first, offset.second)]
     by = f"by {count(offset.requests, 'request')}"
     if not offset.seconds:
         return Text(" and ".join(names), style=LABEL), plain(f"agree, {by}")
     ahead = "ahead of" if offset.seconds > 0 else "behind"
     return Text(names[1], style=LABEL), plain(f"{seconds(abs(offset.seconds))} {ahead} {names[0]}, {by}")
-
-
-def _short(first: str, second: str) -> tuple[str, str]:
-    """Two paths without the folder that they share."""
-    try:
-        folder = os.path.commonpath([os.path.dirname(first), os.path.dirname(second)])
-    except ValueError:
-        return first, second
-    return (
-        (first.removeprefix(folder).lstrip("/"), second.removeprefix(folder).lstrip("/")) if folder else (first, second)
-    )
 
 
 def _question(question: OpenQuestion, many: bool) -> RenderableType:

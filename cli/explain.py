@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,7 @@ import typer
 from sglang_lifecycle.cli import completion
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error, warning
 from sglang_lifecycle.cli.formats import VerdictFormat, dumped, verdict_markdown
-from sglang_lifecycle.cli.inputs import Window, quoted, request, status
+from sglang_lifecycle.cli.inputs import Request, Window, quoted, request, status
 from sglang_lifecycle.cli.options import (
     Color,
     Config,
@@ -31,7 +30,7 @@ from sglang_lifecycle.cli.options import (
 from sglang_lifecycle.cli.output import show, write
 from sglang_lifecycle.cli.text import count, listed
 from sglang_lifecycle.cli.times import Clock
-from sglang_lifecycle.cli.typos import bare, near
+from sglang_lifecycle.cli.typos import bare, decoded, near, only
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.verdict import Verdict
     from sglang_lifecycle.parsers.evidence import Evidence
-
-MATCHES = 20
-"""So many matches of an ambiguous prefix are listed."""
 
 
 def command(
@@ -77,28 +73,10 @@ def command(
     asked = [_text(each) for each in dict.fromkeys([rid, *(rids or [])])]
     question = request(paths, since, until, tz, display_tz, sglang_version)
     printed = VerdictFormat.JSON if json else format
-    forms = {text: dict.fromkeys([text, bare(text)]) for text in asked}  # an id may itself look as if it were pasted
-    wanted = list(dict.fromkeys(chain.from_iterable(forms.values())))
+    wanted = list(dict.fromkeys(form for text in asked for form in _forms(text)))
     evidence, incident = question.about(wanted, _import_screen if printed is VerdictFormat.TEXT else None)
-
-    from sglang_lifecycle.analyzers import partial
-    from sglang_lifecycle.analyzers.explain import explain
-    from sglang_lifecycle.analyzers.identities import at_gateway, identify
-
     window = question.window(evidence)
-    verdicts = []
-    for text in (next((each for each in forms[text] if incident.matches(each)), bare(text)) for text in asked):
-        matched = identify(incident, text)
-        for match in matched.rids if matched is not None else [_match(incident, evidence, text, window)]:
-            verdict = explain(incident, match, window.since, window.until)
-            if verdict.status != "not-found":
-                by = matched.by if matched is not None else "rid" if match == text else "prefix"
-                verdict = verdict.model_copy(update={"matched_by": by})
-                if evidence.partial and not partial.enough(incident, [match]):
-                    verdict = partial.cautious(verdict)
-                _warn_outside(verdict, window, question.clock)
-            verdicts.append(at_gateway(incident, verdict))
-
+    verdicts = [verdict for text in asked for verdict in _judged(question, evidence, incident, window, text)]
     found = [verdict for verdict in verdicts if verdict.status != "not-found"]
     for verdict in verdicts:
         if verdict.status == "not-found":
@@ -117,6 +95,30 @@ def command(
     return status(evidence) if found else ExitCode.NOT_FOUND
 
 
+def _forms(text: str) -> Iterable[str]:
+    """An id as it was given, then without what it may have been pasted with: it may itself look as if it were."""
+    return dict.fromkeys([text, bare(text)])
+
+
+def _judged(question: Request, evidence: Evidence, incident: Incident, window: Window, asked: str) -> Iterator[Verdict]:
+    """The verdicts on what an id stands for: one request, or those that have it for an outer id."""
+    from sglang_lifecycle.analyzers import partial
+    from sglang_lifecycle.analyzers.explain import explain
+    from sglang_lifecycle.analyzers.identities import at_gateway, identify
+
+    text = next((form for form in _forms(asked) if incident.matches(form)), bare(asked))
+    matched = identify(incident, text)
+    for match in matched.rids if matched is not None else [_match(incident, evidence, text, window)]:
+        verdict = explain(incident, match, window.since, window.until)
+        if verdict.status != "not-found":
+            by = matched.by if matched is not None else "rid" if match == text else "prefix"
+            verdict = verdict.model_copy(update={"matched_by": by})
+            if evidence.partial and not partial.enough(incident, [match]):
+                verdict = partial.cautious(verdict)
+            _warn_outside(verdict, window, question.clock)
+        yield at_gateway(incident, verdict)
+
+
 def _import_screen() -> None:
     """Import what shows a verdict."""
     import rich.console  # noqa: F401
@@ -126,10 +128,10 @@ def _import_screen() -> None:
 
 
 def _text(rid: str) -> str:
-    """The id as text; bytes of the command line that are none are replaced, as they are in the logs."""
+    """An id of the command line as text. Raises `UsageError` where it is empty."""
     if not rid:
         raise UsageError("the request id is empty; give at least its beginning")
-    return rid.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return decoded(rid)
 
 
 def _match(incident: Incident, evidence: Evidence, text: str, window: Window) -> str:
@@ -137,12 +139,7 @@ def _match(incident: Incident, evidence: Evidence, text: str, window: Window) ->
     matches = incident.matches(text)
     if len(matches) > 1 and window != Window():
         matches = _alive(evidence, matches, window) or matches
-    if len(matches) > 1:
-        named = sorted(matches)[:MATCHES]
-        if more := len(matches) - len(named):
-            named.append(f"and {more} more")
-        raise UsageError(f"{text!r} is the beginning of {len(matches):,} request ids; give more of it", named)
-    return matches[0] if matches else text
+    return only(sorted(matches), text, "request") or text
 
 
 def _alive(evidence: Evidence, rids: Sequence[str], window: Window) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error
+from sglang_lifecycle.cli.formats import json_of
 from sglang_lifecycle.cli.inputs import request, status
 from sglang_lifecycle.cli.options import (
     Color,
@@ -97,10 +98,8 @@ def command(
     if json:
         from dataclasses import asdict
 
-        import orjson
-
         rows = [asdict(each) for each in found[:limit]]
-        write(orjson.dumps({"schema_version": 1, "total": len(found), "candidates": rows}).decode())
+        write(json_of({"schema_version": 1, "total": len(found), "candidates": rows}))
     if not found:
         error("no request fits" + ("" if text is None and hash is None else _HIDDEN))
         return ExitCode.NOT_FOUND

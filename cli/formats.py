@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -62,10 +62,25 @@ def dumped(model: BaseModel) -> str:
     """A model as JSON on one line, whatever text a stranger put into it."""
     try:
         return model.model_dump_json(by_alias=True)
-    except ValueError:  # lone surrogates; JSON has an escape for them
-        import json
+    except ValueError:  # lone surrogates
+        return _escaped(model.model_dump(by_alias=True))
 
-        return json.dumps(model.model_dump(by_alias=True), separators=(",", ":"))
+
+def json_of(data: Mapping[str, object]) -> str:
+    """What JSON can hold as JSON on one line, like `dumped`."""
+    import orjson
+
+    try:
+        return orjson.dumps(data).decode()
+    except TypeError:  # lone surrogates
+        return _escaped(data)
+
+
+def _escaped(data: Mapping[str, object]) -> str:
+    """As JSON in ASCII, which has an escape for what has no bytes in UTF-8: a path may be no text."""
+    import json
+
+    return json.dumps(data, separators=(",", ":"))
 
 
 def _json(audit: Audit, clock: Clock, limit: int | None) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from sglang_lifecycle.analyzers.listing import Audit, ThresholdResult
+from sglang_lifecycle.cli.words import CONFIDENCE
 
 Samples = Iterable[tuple[Mapping[str, str], float]]
 
@@ -18,7 +19,7 @@ def openmetrics(audit: Audit) -> str:
     causes = {id: 0 for id, cause in load().items() if cause.group not in ("not-interrupted", "finding")}
     events = Counter(event.cause for event in audit.server_events)
     statuses = {"interrupted": totals.interrupted, "finished": totals.finished, "in-flight": totals.in_flight}
-    confidences = {"proven": 0, "likely": 0, "not-established": 0} | totals.by_confidence
+    confidences = dict.fromkeys(CONFIDENCE, 0) | totals.by_confidence
     inputs: Counter[str] = Counter()
     for each in audit.inputs:
         inputs.update(bytes=each.bytes, lines=each.lines, recognised=each.recognised)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error
+from sglang_lifecycle.cli.formats import dumped
 from sglang_lifecycle.cli.inputs import quoted, request, status
 from sglang_lifecycle.cli.options import (
     Color,
@@ -87,7 +88,7 @@ def run(
     if json:
         for step in result.forbidden:
             quoted(step.evidence)
-        write(result.model_dump_json())
+        write(dumped(result))
     else:
         from sglang_lifecycle.cli.replay_table import report
 

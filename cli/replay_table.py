@@ -63,7 +63,7 @@ def _sections(run: ReplayRun, clock: Clock, width: int) -> Iterator[RenderableTy
 def _lives(run: ReplayRun) -> Iterator[Sequence[RenderableType]]:
     for life in run.lives:
         limits = [
-            f"the shortest {kind} timeout after {seconds:.1f} s"
+            f"a {kind} timeout of {seconds:.1f} s"
             for kind, seconds in (("waiting", life.waiting_limit_s), ("running", life.running_limit_s))
             if seconds is not None
         ]

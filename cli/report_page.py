@@ -98,7 +98,7 @@ def _prose(text: str) -> Markup:
 
 
 def _resource(name: str) -> str:
-    return files("sglang_lifecycle.cli").joinpath(name).read_text("utf-8")
+    return (files(__package__) / name).read_text("utf-8")
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sglang_lifecycle.analyzers.listing import Audit
+from sglang_lifecycle.cli.text import sound
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,7 +75,7 @@ def frame(audit: Audit) -> pl.DataFrame:
 def _encodable(value: Any) -> Any:
     if isinstance(value, list):
         return [_encodable(each) for each in value]
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+    return sound(value) if isinstance(value, str) else value
 
 
 def parquet(audit: Audit) -> bytes:

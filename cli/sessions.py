@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, UsageError, error
+from sglang_lifecycle.cli.formats import dumped
 from sglang_lifecycle.cli.inputs import quoted, request, status
 from sglang_lifecycle.cli.options import (
     Color,
@@ -23,14 +24,10 @@ from sglang_lifecycle.cli.options import (
 )
 from sglang_lifecycle.cli.output import show, write
 from sglang_lifecycle.cli.text import count, listed
-from sglang_lifecycle.cli.typos import near
+from sglang_lifecycle.cli.typos import decoded, near, only
 
 if TYPE_CHECKING:
-    from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.listing import SessionTree
-
-MATCHES = 20
-"""So many matches of an ambiguous beginning are listed."""
 
 
 def command(
@@ -54,7 +51,7 @@ def command(
         raise UsageError("the session id is empty; give at least its beginning")
     question = request(paths, since, until, tz, display_tz, sglang_version)
 
-    from sglang_lifecycle.analyzers.session_trees import sessions, trees
+    from sglang_lifecycle.analyzers.session_trees import matches, sessions, trees
 
     evidence = question.read()
     window = question.window(evidence)
@@ -62,14 +59,15 @@ def command(
     if session is None:
         found = sessions(incident, window.since, window.until)
         if json:
-            write(found.model_dump_json(by_alias=True))
+            write(dumped(found))
         else:
             from sglang_lifecycle.cli.session_screen import table
 
             show(partial(table, found, question.clock), color)
         return status(evidence)
 
-    match = _match(incident, session.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+    wanted = decoded(session)
+    match = only(matches(incident, wanted), wanted, "session")
     if match is None:
         lines = sum(source.lines for source in evidence.sources)
         read = f"{count(len(evidence.sources), 'input')}, {count(lines, 'line')}"
@@ -79,31 +77,18 @@ def command(
         if json:
             from sglang_lifecycle.analyzers.listing import Sessions
 
-            write(Sessions().model_dump_json(by_alias=True))
+            write(dumped(Sessions()))
         return ExitCode.NOT_FOUND
     for index, tree in enumerate(trees(incident, match)):
         if json:
             _quote(tree)
-            write(tree.model_dump_json(by_alias=True))
+            write(dumped(tree))
         else:
             from sglang_lifecycle.cli.session_screen import screen
 
             write("") if index else None
             show(partial(screen, tree, question.clock), color)
     return status(evidence)
-
-
-def _match(incident: Incident, text: str) -> str | None:
-    """The one session that an id or its beginning stands for."""
-    from sglang_lifecycle.analyzers.session_trees import matches
-
-    found = matches(incident, text)
-    if len(found) > 1:
-        named = found[:MATCHES]
-        if more := len(found) - len(named):
-            named.append(f"and {more} more")
-        raise UsageError(f"{text!r} is the beginning of {len(found):,} session ids; give more of it", named)
-    return found[0] if found else None
 
 
 def _quote(tree: SessionTree) -> None:

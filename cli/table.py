@@ -20,8 +20,7 @@ from sglang_lifecycle.cli.interrupted import shares as shares_of
 from sglang_lifecycle.cli.layout import FAINT, INDENT, LABEL, TITLE, TONES, grid, places, plain, section, title
 from sglang_lifecycle.cli.text import clean, count, listed, seconds, size
 from sglang_lifecycle.cli.times import Clock
-from sglang_lifecycle.cli.words import WORDS as WORDS
-from sglang_lifecycle.cli.words import cause_title, servers
+from sglang_lifecycle.cli.words import WORDS, cause_title, servers
 
 
 def table(audit: Audit, clock: Clock, width: int, limit: int | None = LIMIT) -> RenderableType:
@@ -55,9 +54,7 @@ def _summary(audit: Audit, groups: Mapping[str, Sequence[RequestRow]]) -> Text:
     confidence = Counter(row.confidence for rows in groups.values() for row in rows)
     line = Text(f"{count(totals.requests, 'request')}: {totals.interrupted:,} interrupted", style=TITLE)
     if confidence:
-        words = [
-            f"{confidence[key]:,} {WORDS[key]}" for key in ("proven", "likely", "not-established") if confidence[key]
-        ]
+        words = [f"{confidence[key]:,} {word}" for key, word in WORDS.items() if confidence[key]]
         line.append(f" ({', '.join(words)})", style="not bold")
     rest = [f"{totals.finished:,} finished"] * bool(totals.finished)
     rest += [f"{totals.in_flight:,} in flight where the logs end"] * bool(totals.in_flight)

@@ -44,6 +44,11 @@ def escape(character: str) -> str:
     return f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"
 
 
+def sound(text: str) -> str:
+    """Text that UTF-8 can hold: lone surrogates, as in the name of a file that is no text, become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def width(text: str) -> int:
     """How many columns the text takes in a terminal."""
     if text.isascii():

@@ -1,10 +1,15 @@
-"""What may have been meant by an id that is none: pasted with what stood around it, or mistyped."""
+"""What may have been meant by an id that is none: pasted with what stood around it, cut short, or mistyped."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
+
+from sglang_lifecycle.cli.errors import UsageError
+
+MATCHES = 20
+"""So many ids of the same beginning are listed."""
 
 LIKE = 0.75
 """How alike, from 0 to 1, an id and a mistyped one are."""
@@ -18,6 +23,21 @@ def bare(text: str) -> str:
     """An id without what a line has around it: blanks, quotes, `rid=`."""
     match = _PASTED.fullmatch(text)
     return match["id"] or text if match else text
+
+
+def decoded(id: str) -> str:
+    """An id of the command line as text: bytes of it that are none are replaced, as they are in the logs."""
+    return id.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def only(matches: Sequence[str], text: str, kind: str) -> str | None:
+    """The one of some ids of a kind that begin with a text; None where none does. Raises `UsageError` for several."""
+    if len(matches) > 1:
+        named = list(matches[:MATCHES])
+        if more := len(matches) - len(named):
+            named.append(f"and {more} more")
+        raise UsageError(f"{text!r} is the beginning of {len(matches):,} {kind} ids; give more of it", named)
+    return matches[0] if matches else None
 
 
 def near(text: str, known: Iterable[str], most: int = 3) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError, error, warning
+from sglang_lifecycle.cli.formats import json_of
 from sglang_lifecycle.cli.inputs import request
 from sglang_lifecycle.cli.options import Color, DisplayZone, Json, RunningTimeout, SGLangVersion, WaitingTimeout, Zone
 from sglang_lifecycle.cli.output import write
@@ -128,8 +129,6 @@ def _unfit(path: Path) -> str | None:
 
 def _json(news: News) -> str:
     """One object: `kind` is `request` or `server`; a request's has the verdict's fields, without the lines."""
-    import orjson
-
     if news.verdict is not None:
         data = news.verdict.model_dump(by_alias=True, exclude={"evidence", "steps", "replay"})
         row = {"kind": "request", "update": news.update, **data}
@@ -139,7 +138,7 @@ def _json(news: News) -> str:
 
         one = news.happening
         row = {"kind": "server", "update": False, "cause": one.cause, "at": timestamp(one.at), "summary": one.summary}
-    return orjson.dumps(row).decode()
+    return json_of(row)
 
 
 def _text(news: News, clock: Clock) -> str:

@@ -11,7 +11,7 @@ from sglang_lifecycle.cli.text import clean, listed
 
 if TYPE_CHECKING:
     from sglang_lifecycle.analyzers.faults import Fault
-    from sglang_lifecycle.analyzers.verdict import KnownFault, Replay, Verdict
+    from sglang_lifecycle.analyzers.verdict import Confidence, KnownFault, Replay, Verdict
     from sglang_lifecycle.cli.times import Clock
 
 ACTORS = {
@@ -40,14 +40,14 @@ STAGES = {
 }
 """Where it stood."""
 
-CONFIDENCE = {
+CONFIDENCE: dict[Confidence, str] = {
     "proven": "proven",
     "likely": "likely, not proven",
     "not-established": "not established",
 }
 """How sure the verdict is."""
 
-WORDS = {"proven": "proven", "likely": "likely", "not-established": "undecided"}
+WORDS: dict[Confidence, str] = {"proven": "proven", "likely": "likely", "not-established": "undecided"}
 """How sure the verdict is, short enough for a column."""
 
 STEPS = {

@@ -95,6 +95,9 @@ OUTSIDE = frozenset(event for event in Event if event.startswith(("gateway.", "p
 RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 """What the request log writes."""
 
+BATCHES = frozenset({Event.BATCH_PREFILL, Event.BATCH_DECODE})
+"""What a scheduler writes of its batches."""
+
 
 @dataclass(slots=True)
 class Fact:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sglang_lifecycle.parsers import exhibits, ranges, requestlog, views
-from sglang_lifecycle.parsers.evidence import OUTSIDE, Event, Evidence, Fact, Source
+from sglang_lifecycle.parsers.evidence import BATCHES, OUTSIDE, RECORDS, Evidence, Fact, Source
 from sglang_lifecycle.parsers.file import Input
 from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.inputs import expand
@@ -184,7 +184,7 @@ def _its_own(parts: Iterable[list[Fact]]) -> Iterator[list[Fact]]:
     speaks = False
     for found in parts:
         speaks = speaks or any(fact.event in _SCHEDULERS for fact in found)
-        if not speaks and any(fact.event in _FOLDED for fact in found):
+        if not speaks and any(fact.event in RECORDS for fact in found):
             raise ranges.Apart
         yield found
 
@@ -211,7 +211,7 @@ def fold(evidence: Evidence) -> None:
     hosts = {p: requestlog.host(p) if p not in own else None for p in {fact.process for fact in evidence.facts}}
     counts: dict[tuple[object, ...], dict[str, int]] = {}
     for fact in evidence.facts:
-        if fact.event in _FOLDED:
+        if fact.event in RECORDS:
             key = (fact.event, fact.rid, fact.pattern, *_identity(fact))
             told = counts.setdefault(key, {})
             told[fact.process] = told.get(fact.process, 0) + 1
@@ -228,8 +228,7 @@ def fold(evidence: Evidence) -> None:
     evidence.facts = kept
 
 
-_SCHEDULERS = STARTS | {Event.BATCH_PREFILL, Event.BATCH_DECODE}
-_FOLDED = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
+_SCHEDULERS = STARTS | BATCHES
 
 
 def _identity(fact: Fact) -> tuple[object, ...]:

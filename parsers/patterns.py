@@ -138,7 +138,7 @@ class Table:
 @cache
 def table() -> Table:
     """The packaged table."""
-    data = tomllib.loads(files("sglang_lifecycle.parsers").joinpath("patterns.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads((files(__package__) / "patterns.toml").read_text("utf-8"))
     lines = [
         Pattern(**{**row, "event": Event(row["event"]), "openers": tuple(row.get("openers", ()))})
         for row in data["line"]

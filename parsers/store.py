@@ -8,14 +8,13 @@ Raw lines are not in it: a quote still needs the logs.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
-
-import orjson
 
 from sglang_lifecycle.parsers.evidence import Evidence, Fact, Source
 from sglang_lifecycle.parsers.replacing import replacing
@@ -120,7 +119,7 @@ class Writer:
         metadata = {
             "lifecycle.format": _FORMAT,
             "lifecycle.facts": str(self.facts),
-            "lifecycle.sources": orjson.dumps([asdict(s) for s in self.sources]).decode(),
+            "lifecycle.sources": json.dumps([asdict(s) for s in self.sources]),
         }
         with _written():
             pl.concat([*servers, *others, filled.lazy()], how="diagonal").sink_parquet(
@@ -180,7 +179,7 @@ def load(path: str | Path, about: Sequence[str] = (), little: bool = False, wide
             raise TooMuch
         chosen = rows.filter(part if part is not None else pl.col("place") < number).sort("place")
         found = chosen.select(list(table.SCHEMA)).collect()
-        sources = [Source(**s) for s in orjson.loads(metadata["lifecycle.sources"])]
+        sources = [Source(**s) for s in json.loads(metadata["lifecycle.sources"])]
         return Evidence(list(table.facts(found)), sources, partial=part is not None, narrow=narrow, wide=wide)
     except (pl.exceptions.PolarsError, KeyError, TypeError, ValueError) as problem:
         if isinstance(problem, StoreError):

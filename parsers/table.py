@@ -114,7 +114,18 @@ def frame(facts: Sequence[Fact]) -> pl.DataFrame:
     }
     columns["event"] = [str(e) for e in columns["event"]]
     columns["detail"] = [_packed(f.detail) for f in facts]
-    return pl.DataFrame(columns, schema=SCHEMA)
+    try:
+        return pl.DataFrame(columns, schema=SCHEMA)
+    except UnicodeEncodeError:  # what a file is called need not be text
+        return pl.DataFrame(columns | {name: list(map(_text, columns[name])) for name in _NAMES}, schema=SCHEMA)
+
+
+_NAMES = ("source", "process")
+"""What is told of the file in which a fact stands."""
+
+
+def _text(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def facts(table: pl.DataFrame) -> Iterator[Fact]:

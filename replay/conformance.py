@@ -1,13 +1,9 @@
-"""Does the reference scheduler do what SGLang did? Replays recorded sequences and compares every outcome field.
-
-`python -m sglang_lifecycle.replay.conformance FILE...` prints the report.
-"""
+"""Does the reference scheduler do what SGLang did? Replays recorded sequences and compares every outcome field."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -157,18 +153,3 @@ def _compare(expected: dict[str, Any], got: dict[str, Any]) -> Iterator[tuple[st
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
-
-
-def main(arguments: list[str]) -> int:
-    """Check the files named and print the report; return 1 where something differs, 2 where an input is bad."""
-    try:
-        report = check(arguments)
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    print("\n".join(report.lines()))
-    return 0 if report.agrees else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

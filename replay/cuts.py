@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from sglang_lifecycle.replay.config import Config
 from sglang_lifecycle.replay.ends import End, answers
@@ -203,12 +203,18 @@ def _placed(profile: Profile, config: Config, requests: Sequence[tuple[Alive, St
     for number, (request, stage) in enumerate(requests):
         arrival = Arrival(request.rid, 1, ENDLESS)
         ran = min(request.ran, request.lived)
-        acts.append((NOW - request.lived, number, lambda at, arrival=arrival: engine.arrive(at, arrival)))  # type: ignore[misc]
+        acts.append((NOW - request.lived, number, partial(engine.arrive, arrival=arrival)))
         if stage is Stage.WAITING:
             continue
-        acts.append((NOW - ran, number, lambda at, rid=request.rid: (engine.admit(at, rid), engine.step(at))))  # type: ignore[misc]
+        acts.append((NOW - ran, number, partial(_run, engine, request.rid)))
         if stage is Stage.RETRACTED:
-            acts.append((NOW - ran, number, lambda at: engine.retract(at)))
+            acts.append((NOW - ran, number, engine.retract))
     for at, _, act in sorted(acts, key=lambda each: each[:2]):
         act(at)
     return engine
+
+
+def _run(engine: Engine, rid: str, at: float) -> None:
+    """Have a waiting request admitted, and its first token made."""
+    engine.admit(at, rid)
+    engine.step(at)

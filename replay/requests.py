@@ -7,10 +7,7 @@ SGLang lets two requests share one array, and then the growth of one is seen by 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from sglang_lifecycle.replay.sessions import Session
+from typing import Any, Protocol
 
 UNAVAILABLE = 503
 """HTTP status of what limits and timeouts cut off."""
@@ -90,6 +87,17 @@ class Arrival:
     session: SessionParams | None = None
 
 
+class Membership(Protocol):
+    """The session that a request belongs to, as far as its requests have to do with it."""
+
+    id: str
+    streaming: bool
+    inflight: bool
+
+    def confirm(self, request: Request) -> None:
+        """A turn of it is over."""
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """A request inside the scheduler (SGLang's `Req`)."""
@@ -98,7 +106,7 @@ class Request:
     prompt: Tokens
     max_new_tokens: int
     priority: int | None = None
-    session: Session | None = None
+    session: Membership | None = None
     output: int = 0
     """Tokens produced so far; a retraction keeps them."""
     mark: FinishReason | None = None

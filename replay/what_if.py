@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -111,9 +112,9 @@ def simulate(profile: Profile, config: Config, jobs: Iterable[Job], deeds: Itera
     """Replay jobs and deeds; return how each job ended, by its key. What never ended is left out."""
     run = _Run(Engine(profile, config))
     for deed in deeds:
-        _at(run, deed.at, lambda now, deed=deed: _do(run, now, deed))  # type: ignore[misc]
+        _at(run, deed.at, partial(_do, run, deed=deed))
     for job in jobs:
-        _at(run, job.at, lambda now, job=job: _arrive(run, now, job))  # type: ignore[misc]
+        _at(run, job.at, partial(_arrive, run, job=job))
     while run.events and not run.crashed:
         now, _, act = heapq.heappop(run.events)
         _take(run, now, act(now))
@@ -195,7 +196,7 @@ def _settle(run: _Run, now: float) -> None:
             if alive is not None and alive.admitted is None:
                 alive.admitted = now
                 _deadline(run, now, run.engine.config.running_timeout)
-                _at(run, now + alive.job.service, lambda at, alive=alive: _complete(run, at, alive))  # type: ignore[misc]
+                _at(run, now + alive.job.service, partial(_complete, run, alive=alive))
 
 
 def _take(run: _Run, now: float, outcome: Outcome | None) -> None:
@@ -207,7 +208,7 @@ def _take(run: _Run, now: float, outcome: Outcome | None) -> None:
         if alive is not None:
             run.ends[alive.job.key] = _ended(run, now, alive, message["finished_reason"])
             for job in run.held.pop(alive.job.key, ()):
-                _at(run, now + MOMENT, lambda at, job=job: _arrive(run, at, job))  # type: ignore[misc]
+                _at(run, now + MOMENT, partial(_arrive, run, job=job))
     if outcome.crash is not None:
         run.crashed = True
         for alive in run.alive.values():

@@ -22,13 +22,13 @@ from sglang_lifecycle.cli.browser.help import Deed, Help, deeds
 from sglang_lifecycle.cli.browser.loading import LOAD, Again, Answer, Loading, Progress, Ready, Step
 from sglang_lifecycle.cli.browser.request import RequestPage
 from sglang_lifecycle.cli.browser.requests import RequestsPage, progress
-from sglang_lifecycle.cli.browser.rows import Rows, sound
+from sglang_lifecycle.cli.browser.rows import Rows
 from sglang_lifecycle.cli.browser.sessions import SessionPage, SessionsPage
 from sglang_lifecycle.cli.browser.theme import ANSI_DARK, ANSI_LIGHT, DARK, LIGHT, preferred
 from sglang_lifecycle.cli.browser.time import TimePage
 from sglang_lifecycle.cli.files import Files, added, files
 from sglang_lifecycle.cli.inputs import Request
-from sglang_lifecycle.cli.text import clean, shorten
+from sglang_lifecycle.cli.text import clean, shorten, sound
 
 LOOK, IDLE = 1.0, 2.0
 """Seconds between two looks at whether the logs have grown, at least; and how many times as long as what came of it."""

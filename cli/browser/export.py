@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import ClassVar
 
@@ -15,13 +14,15 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
+from sglang_lifecycle.analyzers.explain import timestamp
+from sglang_lifecycle.analyzers.listing import SessionRow
 from sglang_lifecycle.cli.browser.base import Dialog
 from sglang_lifecycle.cli.browser.view import View
 from sglang_lifecycle.cli.document import Code, Document, Grid
 from sglang_lifecycle.cli.errors import LifecycleError
 from sglang_lifecycle.cli.markdown import markdown
 from sglang_lifecycle.cli.output import save
-from sglang_lifecycle.cli.text import clean
+from sglang_lifecycle.cli.text import clean, sound
 
 Writers = Mapping[str, Callable[[], bytes]]
 """What can be written, by the ending of the file's name."""
@@ -40,14 +41,21 @@ def requests_table(view: View) -> Writers:
     """The requests that a view shows, in its order."""
 
     def frame() -> pl.DataFrame:
-        moment = pl.col("at").map_elements(_moment, return_dtype=pl.String)
+        moment = pl.col("at").map_elements(timestamp, return_dtype=pl.String)
         return view.frame[view.indices].drop("text").with_columns(moment).cast({pl.Categorical: pl.String})
 
     return table("Requests", frame)
 
 
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def sessions_table(sessions: Sequence[SessionRow]) -> Writers:
+    """Sessions in their order."""
+
+    def frame() -> pl.DataFrame:
+        rows = [session.model_dump(exclude={"replaced"}) for session in sessions]
+        held = [{k: sound(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows]
+        return pl.DataFrame(held, infer_schema_length=None)
+
+    return table("Sessions", frame)
 
 
 def _markdown(name: str, frame: pl.DataFrame) -> str:

@@ -19,7 +19,7 @@ from sglang_lifecycle.analyzers.verdict import Verdict
 from sglang_lifecycle.analyzers.watching import LASTING, SETTLE, heard
 from sglang_lifecycle.cli.browser.rows import Row, frame, row
 from sglang_lifecycle.cli.inputs import Inputs, Request, Window
-from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
+from sglang_lifecycle.parsers.evidence import BATCHES, Event, Evidence, Fact
 
 EVERY = 0.2
 """Seconds of judging after which a chunk is handed over; the first one comes at once."""
@@ -33,7 +33,6 @@ WINDOW, LEAST = 20_000, 200
 LOAD = {"at": pl.Float64, "queued": pl.Int64, "running": pl.Int64, "usage": pl.Float64}
 """What a batch line tells of its server's load."""
 
-_WENT_WELL = frozenset({"stop", "length"})
 _ENDS = frozenset({Event.REQUEST_REJECTED, Event.REQUEST_ERROR, Event.CLIENT_DISCONNECTED})
 
 
@@ -135,7 +134,7 @@ class Loading:
 
     def _lately(self, attempt: Attempt) -> bool:
         """Whether something new was said of it, or may be its cause."""
-        return heard(attempt) >= self._newest - (0.0 if _went_well(attempt) else SETTLE)
+        return heard(attempt) >= self._newest - (0.0 if attempt.went_well else SETTLE)
 
 
 class _Looks:
@@ -214,7 +213,7 @@ def _cut(incident: Incident, seen: set[str]) -> Iterator[str]:
 
 def _ended_badly(attempt: Attempt) -> bool:
     if attempt.finish is not None:
-        return attempt.finish.finish_type not in _WENT_WELL
+        return not attempt.went_well
     return any(fact.event in _ENDS for fact in attempt.facts)
 
 
@@ -231,11 +230,9 @@ def _row(
     """The row of a request, unless it lies outside the time that is asked about."""
     if question.ignores(verdict.rid):
         verdict = verdict.model_copy(update={"synthetic": True})
-    found = row(verdict, _session(incident, verdict.rid), provisional)
-    return [found] if window.meets(found[_AT], found[_AT]) else []
-
-
-_AT = list(frame().columns).index("at")
+    if not audit.inside(verdict, window.since, window.until):
+        return []
+    return [row(verdict, _session(incident, verdict.rid), provisional)]
 
 
 def _session(incident: Incident, rid: str) -> str | None:
@@ -246,11 +243,7 @@ def _session(incident: Incident, rid: str) -> str | None:
 def _rids(incident: Incident) -> list[str]:
     """All requests, those first whose records don't show a good end: people wait for them. Batches by their members."""
     rids = [rid for rid in incident.by_rid if rid not in incident.batches]
-    return sorted(rids, key=lambda rid: all(_went_well(attempt) for _, attempt in incident.peers(rid)))
-
-
-def _went_well(attempt: Attempt) -> bool:
-    return attempt.finish is not None and attempt.finish.finish_type in _WENT_WELL
+    return sorted(rids, key=lambda rid: all(attempt.went_well for _, attempt in incident.peers(rid)))
 
 
 def load(evidence: Evidence) -> pl.DataFrame:
@@ -258,6 +251,6 @@ def load(evidence: Evidence) -> pl.DataFrame:
     batches = (
         (fact.at, fact.queued, fact.running, fact.token_usage)
         for fact in evidence.facts
-        if fact.event in (Event.BATCH_PREFILL, Event.BATCH_DECODE) and fact.at is not None and not fact.tainted
+        if fact.event in BATCHES and fact.at is not None and not fact.tainted
     )
     return pl.DataFrame(list(batches), schema=LOAD, orient="row").sort("at")

@@ -10,7 +10,7 @@ import polars as pl
 
 from sglang_lifecycle.analyzers.listing import RequestRow
 from sglang_lifecycle.analyzers.verdict import Verdict
-from sglang_lifecycle.cli.text import clean
+from sglang_lifecycle.cli.text import clean, sound
 from sglang_lifecycle.cli.words import WORDS
 
 _FEW = pl.Categorical  # columns of few values: counted and compared as numbers
@@ -41,11 +41,6 @@ SURE = WORDS | {PROVISIONAL: "so far"}
 
 Row = tuple[Any, ...]
 """The values of one request, in the order of `SCHEMA`."""
-
-
-def sound(text: str) -> str:
-    """Text that columns can hold: lone surrogates, which JSON in a log can smuggle in, become escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def row(verdict: Verdict | RequestRow, session_id: str | None, provisional: bool = False) -> Row:

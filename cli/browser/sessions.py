@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import ClassVar
 
-import polars as pl
 from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.binding import Binding, BindingType
@@ -17,7 +16,7 @@ from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import SessionRow
 from sglang_lifecycle.analyzers.session_trees import sessions, trees
 from sglang_lifecycle.cli.browser.base import Page
-from sglang_lifecycle.cli.browser.export import ExportDialog, table
+from sglang_lifecycle.cli.browser.export import ExportDialog, sessions_table
 from sglang_lifecycle.cli.browser.grid import Cells, Column, Grid, Heading
 from sglang_lifecycle.cli.browser.reading import Place, ReadingPage
 from sglang_lifecycle.cli.formats import dumped
@@ -154,9 +153,7 @@ class SessionsPage(Page):
 
     def action_export(self) -> None:
         """Write the list to a file."""
-        rows = [row.model_dump(exclude={"replaced"}) for row in self._list.rows]
-        writers = table("Sessions", lambda: pl.DataFrame(rows, infer_schema_length=None))
-        self.app.push_screen(ExportDialog("sessions", writers))
+        self.app.push_screen(ExportDialog("sessions", sessions_table(self._list.rows)))
 
 
 class SessionPage(ReadingPage):

@@ -132,6 +132,13 @@ def test_no_change_changes_nothing(scenario: Any) -> None:
     assert result.assumptions
 
 
+def test_a_limit_that_is_told_is_not_said_to_be_estimated(recorded: Recorded) -> None:
+    evidence = recorded("0.5.23/s14_timeout_prefix").incident.evidence
+    told = what_if(Incident(evidence, limits={"waiting_timeout": 4.0}), Change()).assumptions
+    assert "the waiting timeout is 4 s, as told" in told
+    assert not any("taken to be" in each for each in told)
+
+
 def test_a_release_that_is_not_known(recorded: Recorded) -> None:
     with pytest.raises(ValueError, match="not known"):
         what_if(recorded("0.5.23/s14_timeout_prefix").incident, Change(version="9.9.9"))

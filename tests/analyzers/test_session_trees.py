@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import SessionTree, Turn
 from sglang_lifecycle.analyzers.session_trees import ids, matches, sessions, trees
@@ -54,6 +55,11 @@ def by_rid(tree: SessionTree) -> dict[str, Turn]:
 
 
 class TestRecorded:
+    def test_a_turn_has_the_times_of_its_verdict(self, recorded: Recorded) -> None:
+        incident = recorded("0.5.23/s02a_session").incident
+        (tree,) = trees(incident, "sess-A")
+        assert {t.rid: t.times for t in tree.turns} == {t.rid: explain(incident, t.rid).times for t in tree.turns}
+
     def test_an_ordinary_session_is_a_tree_by_the_rids_that_its_turns_name(self, recorded: Recorded) -> None:
         (tree,) = trees(recorded("0.5.23/s02a_session").incident, "sess-A")
         assert shape(tree) == {

@@ -51,6 +51,29 @@ def test_each_thing_is_said_once(recorded: Any) -> None:
     assert happened.count("process-killed") == 1
 
 
+def test_what_happens_to_a_server_again_is_said_again() -> None:
+    paused = {"path": "/pause_generation", "http_status": 200}
+    facts = [
+        Fact(Event.HTTP_ACCESS, "x", line, 0, 1, at=at, at_error=0.0, at_from="own", detail=paused)
+        for line, at in ((1, 10.0), (2, 20.0))
+    ]
+    watch = Watch()
+    said = [n.happening for step in (1, 2, 2) for n in watch.news(facts[:step])]
+    assert [(one.cause, one.at) for one in said if one is not None] == [
+        ("engine-paused", 10.0),
+        ("engine-paused", 20.0),
+    ]
+
+
+def test_two_servers_that_were_restarted_are_two(recorded: Any) -> None:
+    facts = recorded("0.5.23/s18_two_lives").incident.evidence.facts
+    twins = [fact.copy() for fact in facts]
+    for twin in twins:
+        twin.source = twin.process = "another.log"
+    happened = [n.happening.cause for n in Watch().news([*facts, *twins]) if n.happening is not None]
+    assert happened.count("server-restarted") == 2
+
+
 def test_a_change_is_an_update(recorded: Any) -> None:
     seen: set[str] = set()
     for each in _watched(recorded("0.5.23/s06_abort"), 300):

@@ -244,3 +244,12 @@ def test_who_may_have_finished_is_not_just_called_interrupted(recorded: Any, tmp
     assert 0 < totals["perhaps_not"] <= totals["by_confidence"]["not-established"]
     main(["audit", str(log)])
     assert f"Of the undecided, {totals['perhaps_not']} may have" in " ".join(capsys.readouterr().out.split())
+
+
+def test_bounds_ask_for_what_lived_between_them(recorded: Any, capsys: Capture) -> None:
+    scenario = recorded("0.5.23/s14_timeout_prefix")
+    bounds = ["--since", "2026-11-29T19:50:06", "--until", "2026-11-29T19:50:07"]
+    assert main(["audit", str(scenario.logs), *bounds, "--format", "json"]) == 0
+    listed = {row.rid for row in Audit.model_validate_json(capsys.readouterr().out).requests}
+    assert {"job-1", "job-12", "other"} <= listed  # they came before and ended after
+    assert listed < scenario.rows.keys()

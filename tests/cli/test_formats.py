@@ -6,8 +6,10 @@ import csv
 import html.parser
 import io
 import json
+import os
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -344,3 +346,27 @@ def test_the_order_of_the_inputs_decides_nothing(
 
 def test_page_is_one_line_break_at_its_end() -> None:
     assert page(Document("t")).endswith("</html>\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "explain sA-1", "audit", "find --status finished", "sessions", "sessions --session sess-A", "doctor",
+        "replay run",
+    ],
+)  # fmt: skip
+def test_a_path_that_is_no_text_has_an_escape_in_json(
+    command: str, recorded: Any, tmp_path: Path, capsys: Capture
+) -> None:
+    log = tmp_path / os.fsdecode(b"caf\xe9.log")
+    log.write_bytes(recorded("0.5.23/s02a_session").server_log.read_bytes())
+    assert main([*command.split(), str(log), "--json"]) == 0
+    assert "caf\udce9.log" in json.dumps(json.loads(capsys.readouterr().out), ensure_ascii=False)
+
+
+def test_a_path_that_is_no_text_can_be_stored(recorded: Any, tmp_path: Path, capsys: Capture) -> None:
+    log, store = tmp_path / os.fsdecode(b"caf\xe9.log"), tmp_path / "incident.parquet"
+    log.write_bytes(recorded("0.5.23/s14_timeout_prefix").server_log.read_bytes())
+    assert main(["ingest", str(log), "-o", str(store)]) == 0
+    assert main(["explain", "job-12", str(store), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["cause"] == "timeout-prefix-collision"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -37,6 +38,11 @@ def test_audit_is_the_audit(logs: Logs, recorded: Any) -> None:
         found.requests_table.filter(pl.col("cause") == "waiting-timeout").height
         == found.totals.by_cause["waiting-timeout"]
     )
+
+
+def test_both_are_written_as_json(logs: Logs) -> None:
+    for found in (explain(logs, "job-12"), audit(logs)):
+        assert json.loads(found.model_dump_json()) == found.model_dump(mode="json")
 
 
 def test_the_tables(logs: Logs) -> None:

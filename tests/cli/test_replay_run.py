@@ -121,3 +121,8 @@ def test_whom_a_what_if_says_nothing_of_is_named(capsys: Capture) -> None:
     assert main(arguments) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Of 1 of 15 it says nothing, and counts them as unchanged: job-2." in said
+
+
+def test_a_limit_that_is_told_is_not_said_to_have_struck(capsys: Capture) -> None:
+    assert main(["replay", "run", PREFIX, "--waiting-timeout", "60"]) == 0
+    assert "release 0.5.23; a waiting timeout of 60.0 s" in capsys.readouterr().out

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sglang_lifecycle.replay.conformance import check, main
+from sglang_lifecycle.replay.conformance import check
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "conformance"
 NAMED = sorted((FIXTURES / "named").iterdir())
@@ -214,14 +214,3 @@ def test_empty_and_missing_files_are_named(tmp_path: Path) -> None:
         check([path])
     with pytest.raises(OSError, match="absent"):
         check([tmp_path / "absent.jsonl"])
-
-
-def test_module_prints_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good = FIXTURES / "named" / "0.5.18" / "abort_all.json"
-    assert main([str(good)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith("operations agree in 1 sequences")
-    transcript = named("0.5.18", "abort_all")
-    transcript["ops"][0]["outcome"]["logs"] = [["root", "INFO", "x"]]
-    assert main([str(write(tmp_path, transcript))]) == 1
-    assert main([str(tmp_path / "absent.json")]) == 2
-    assert "absent.json" in capsys.readouterr().err

@@ -13,9 +13,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from sglang_lifecycle.analyzers.listing import SessionRow
 from sglang_lifecycle.analyzers.verdict import EvidenceLine, Verdict
 from sglang_lifecycle.cli.browser.around import LONGEST, around
 from sglang_lifecycle.cli.browser.bins import STEPS, bars, bins, step_for, ticks
+from sglang_lifecycle.cli.browser.export import sessions_table
 from sglang_lifecycle.cli.browser.loading import Loading, Progress, Step, load
 from sglang_lifecycle.cli.browser.query import Query, parse
 from sglang_lifecycle.cli.browser.rows import Rows, frame, row
@@ -336,3 +338,8 @@ def test_payload_is_folded_and_unfolded() -> None:
 def test_an_input_that_is_gone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         around(EvidenceLine(source=str(tmp_path / "gone"), line=1, event="x", length=5))
+
+
+def test_sessions_of_a_log_whose_name_is_no_text_can_be_exported() -> None:
+    writers = sessions_table([SessionRow(id="s", server="caf\udce9.log", state="open")])
+    assert all(b"caf\\udce9.log" in write().replace(b"\\\\", b"\\") for write in writers.values())
