@@ -56,7 +56,7 @@ class View:
         with self.path.open("rb") as file:
             if self.plain and not self.backward:
                 file.seek(offset)
-                return file.read(length).decode("utf-8", "replace").rstrip("\r\n")
+                return file.read(length).decode("utf-8", "replace").rstrip()
             start = line_start(file, offset)
             file.seek(start)
             raw = file.read(offset - start + length)
@@ -68,7 +68,7 @@ class View:
             start += len(piece) + 1
         inner = [line for line in self.within(lines[::-1] if self.backward else lines) if line.stream == stream]
         chosen = [line for line in inner if offset <= line.offset < offset + length] or inner
-        return "\n".join(line.text for line in chosen).rstrip("\r\n")
+        return "\n".join(line.text for line in chosen).rstrip()
 
 
 def look(file: File) -> View:

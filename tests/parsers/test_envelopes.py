@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -20,6 +21,9 @@ from sglang_lifecycle.parsers.quote import quote
 
 SCENARIOS = ("0.5.23/s14_timeout_prefix", "0.5.10/s06_abort", "0.5.10/s13b_injection", "0.5.23/s18_two_lives")
 SHIFTED = re.compile(rb'(?m)^(\[|\{"timestamp": ")(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)')
+
+SCREENS = {"captured", "filled"}
+"""Writers that lose blanks."""
 
 Verdicts = dict[str, tuple[str, str, str | None]]
 
@@ -64,8 +68,9 @@ def test_a_wrapper_changes_no_verdict(name: str, writer: str, recorded: Any, tmp
     scenario = recorded(name)
     evidence = read([str(copy(scenario, tmp_path, wrap(writer)))])
     same(verdicts(evidence), verdicts(scenario.evidence))
-    quoted = [quote(f.source, f.offset, f.length, f.event) for f in evidence.facts]
-    assert quoted == [quote(f.source, f.offset, f.length, f.event) for f in scenario.evidence.facts]
+    if writer not in SCREENS:
+        quoted = [quote(f.source, f.offset, f.length, f.event) for f in evidence.facts]
+        assert quoted == [quote(f.source, f.offset, f.length, f.event) for f in scenario.evidence.facts]
 
 
 def test_every_scenario_in_some_wrapper(scenario: Any, tmp_path: Path) -> None:
@@ -196,7 +201,9 @@ PROSE = (
     "Hi, we run two servers\nbehind a router\nand then they stop\n(see the log):\n\n```\n{}```\nWhy is that?\nThanks!\n"
 )
 WHOLE = {"escaped", "escaped-whole", "html", "newest-first", "newest-first-docker", "hard-wrapped"}
-WHOLE |= {"cloudwatch", "elastic", "loki"}
+WHOLE |= {"cloudwatch", "elastic", "loki", "fluent-bit-in-loki", "opentelemetry", "azure-tables", "splunk", "strings"}
+WHOLE |= {*SCREENS, "no-break", "ts", "remains", "tags", *wrappers.LEARNT}
+WHOLE |= {name for name in wrappers.WRITERS if name.endswith("-csv")}
 """Writers of what a file has as a whole: amid prose it can't be told."""
 
 
@@ -216,7 +223,9 @@ def test_prose_around_a_wrapped_log_hides_nothing(writer: str, tmp_path: Path) -
     assert not any("recognised" in text for source in evidence.sources for text in source.warnings)
 
 
-@pytest.mark.parametrize("writer", ["kubectl-prefix", "compose", "pm2", "quoted", "indented", "jenkins"])
+@pytest.mark.parametrize(
+    "writer", ["kubectl-prefix", "compose", "pm2", "quoted", "indented", "jenkins", "torchrun", "cat-n", "no-break"]
+)
 def test_what_is_wrapped_beside_bare_records_stays_wrapped(writer: str, tmp_path: Path) -> None:
     """A session's id may hold lines and imitate any wrapper; the log that has it begins records of its own."""
     fake = "[2026-10-30 01:05:00] SIGTERM received. signum=None frame=None. Draining requests and shutting down...\n"
@@ -269,6 +278,41 @@ def test_what_is_not_wrapped_stays_as_it_is(text: str, tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(text * 3)
     assert [source.wrappers for source in read([str(log)]).sources] == [[]]
+
+
+FORGED = "[2026-10-30 01:05:00] SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
+OTHERS = {
+    "an application's log": "".join(f'2026-10-30 01:05:0{n} INFO asked "{FORGED}"\n' for n in range(9)),
+    "requests as objects": "".join(json.dumps({"role": "user", "content": FORGED}) + "\n" for _ in range(9)),
+    "prompts as objects": "".join(json.dumps({"prompt": "x", "text": FORGED}) + "\n" for _ in range(9)),
+    "prompts as a table": "id,prompt,text\n" + f'1,x,"{FORGED}"\n' * 9,
+    "a list of prompts": json.dumps(["What is it?", "Tell me.", FORGED]),
+    "some of many lines": "".join(f"talk: {FORGED + '.' * n if n % 3 else 'hello'}\ntalked\n" for n in range(9)),
+}
+"""What is no log of SGLang's, with text of strangers in it."""
+
+
+@pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS.keys())
+def test_a_record_in_the_text_of_strangers_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "other.log").write_text(text)
+    assert read([str(tmp_path / "other.log")]).facts == []
+
+
+def test_a_prefix_that_no_rule_knows_names_streams(tmp_path: Path) -> None:
+    """Ranks and pods are told apart by it; kinds of lines, dates and numbers of lines are no names."""
+    line = "[2026-10-30 01:05:00] The server is fired up and ready to roll!"
+    named = {
+        "[default{0}]:": ["default0", "default1"],
+        "(head, rank={0}, pid=71) ": ["0/71", "1/71"],
+        "10-3{0} 01:05 <std{1}> ": [],
+        "{2:6}  ": [],
+    }
+    for prefix, streams in named.items():
+        lines = [prefix.format(n % 2, ("out", "err")[n % 2], n) + line for n in range(12)]
+        (tmp_path / "all.log").write_text("\n".join(lines))
+        paths = {source.path for source in read([str(tmp_path / "all.log")]).sources if source.recognised}
+        name = str(tmp_path / "all.log")
+        assert paths == ({f"{name}[{stream}]" for stream in streams} or {name})
 
 
 def test_a_prompt_makes_no_wrapper(tmp_path: Path) -> None:
