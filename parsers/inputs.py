@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-from sglang_lifecycle.parsers import archives, documents, exhibits, overlaps, remote, rotation, tables
+from sglang_lifecycle.parsers import archives, documents, exhibits, journal, overlaps, remote, rotation, tables
 from sglang_lifecycle.parsers.compression import Decompressed, compressed
 from sglang_lifecycle.parsers.file import File, Input
 from sglang_lifecycle.parsers.spool import Budget, Refused, spool
@@ -238,6 +238,8 @@ def _text(file: File, head: bytes) -> Iterator[File]:
 
 def _turned(path: Path, head: bytes) -> Iterator[bytes] | None:
     """The lines of a log that was exported as something else; None where the file has them as they are."""
+    if journal.is_export(head):
+        return journal.entries(path)
     if tables.is_table(head):
         return tables.entries(path)
     if documents.is_escaped(path, head):

@@ -54,7 +54,10 @@ def _separator(line: str) -> str:
 
 def _names(line: str, separator: str) -> Sequence[str]:
     """The names of columns as collectors have them; none where the line is no list of names."""
-    cells = [_ZONE.sub("", cell) for cell in next(csv.reader([line], delimiter=separator), [])]
+    try:
+        cells = [_ZONE.sub("", cell) for cell in next(csv.reader([line], delimiter=separator), [])]
+    except csv.Error:  # a carriage return within the line
+        return ()
     if len(set(cells)) < len(cells) or not all(map(_NAME.fullmatch, cells)):
         return ()
     return [_KNOWN.get(cell.lower(), cell) for cell in cells]

@@ -71,10 +71,10 @@ class Again(Prefix):
     """A stamp of the form of SGLang's own before every line, so that most records have two."""
 
     def share(self, sample: Sequence[str]) -> float:
-        """All, if every line has one and half of them have two."""
+        """All, if every line has one, those of tracebacks as well, and a quarter of them have two."""
         found = [match for text in sample if (match := self.pattern.match(text)) is not None]
         twice = sum(self.pattern.match(match.string, match.end()) is not None for match in found)
-        return float(len(found) == len(sample) and twice * 2 >= len(sample))
+        return float(len(found) == len(sample) and twice * 4 >= len(sample))
 
 
 def told(name: str, regex: str) -> Prefix:

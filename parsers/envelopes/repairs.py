@@ -194,7 +194,9 @@ class Html:
 
 
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")  # the page's own: of the text's all brackets are entities
-_OBJECT = re.compile(r"(?:Receive|Finish): obj=\w+\(.*=&(?:#x27|#39|quot|apos);")
+_OBJECT = re.compile(
+    r"(?:Receive|Finish): obj=\w+\(.*=&(?:#x27|#39|quot|apos);|\{&(?:quot|#34);timestamp&(?:quot|#34);: "
+)
 
 
 def _unquoted(text: str) -> str:

@@ -298,6 +298,40 @@ def test_a_record_in_the_text_of_strangers_is_none(text: str, tmp_path: Path) ->
     assert read([str(tmp_path / "other.log")]).facts == []
 
 
+def test_a_cell_may_hold_several_lines(tmp_path: Path) -> None:
+    table = (
+        "Date,Host,Message\r\n"
+        '"2026-10-30T01:05:09Z",a,"[2026-10-30 01:05:09] The server is fired up and ready to roll!"\r\n'
+        '"2026-10-30T01:05:03Z",a,"[2026-10-30 01:05:02] Scheduler hit an exception: '
+        'Traceback (most recent call last):\n  File ""/sgl/x.py"", line 1, in f\nValueError: too much, ""so""\n"\r\n'
+        '"2026-10-30T01:05:01Z",a,"[2026-10-30 01:05:01] The server is fired up and ready to roll!"\r\n'
+    )
+    (tmp_path / "export.csv").write_text(table, newline="")
+    facts = read([str(tmp_path / "export.csv")]).facts
+    assert [str(fact.event) for fact in facts] == ["server.ready", "process.crashed", "server.ready"]
+    assert facts[1].detail["exception"] == 'ValueError: too much, "so"'
+
+
+@pytest.mark.parametrize("text", ["message,a\rb\n1,2\n", "message,message\n1,2\n", "time,text;\n", "message\nhello\n"])
+def test_what_is_no_table_is_read_as_lines(text: str, tmp_path: Path) -> None:
+    line = "[2026-10-30 01:05:09] The server is fired up and ready to roll!\n"
+    (tmp_path / "server.log").write_text(text + line * 3, newline="")
+    before = text.count("\n")
+    assert [fact.line - before for fact in read([str(tmp_path / "server.log")]).facts] == [1, 2, 3]
+
+
+def test_pods_of_opentelemetry_are_told_apart(tmp_path: Path) -> None:
+    def entry(pod: str) -> str:
+        resource = {"attributes": [{"key": "k8s.pod.name", "value": {"stringValue": pod}}]}
+        body = {"stringValue": "[2026-10-30 01:05:09] The server is fired up and ready to roll!"}
+        record = {"timeUnixNano": "1793322309000000000", "body": body}
+        return json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": [record]}]}]}) + "\n"
+
+    path = tmp_path / "otel.json"
+    path.write_text("".join(map(entry, ("a-0", "b-0", "a-0"))))
+    assert {source.path for source in read([str(path)]).sources} == {f"{path}[a-0]", f"{path}[b-0]"}
+
+
 def test_a_prefix_that_no_rule_knows_names_streams(tmp_path: Path) -> None:
     """Ranks and pods are told apart by it; kinds of lines, dates and numbers of lines are no names."""
     line = "[2026-10-30 01:05:00] The server is fired up and ready to roll!"

@@ -365,6 +365,17 @@ def zstandard_frames(data: bytes) -> bytes:
     return b"".join(zstandard.ZstdCompressor().compress(part) for part in (data[:half], data[half:]))
 
 
+def export(data: bytes) -> bytes:
+    """The journal's export format."""
+    entries = b""
+    for at, line in timed(data.decode("utf-8", "replace")):
+        text = line.encode()
+        size = len(text).to_bytes(8, "little")
+        entries += f"__CURSOR=s=1;i={len(entries)}\n__REALTIME_TIMESTAMP={round(at.timestamp() * 1e6)}\n".encode()
+        entries += b"MESSAGE=%s\n\n" % text if line.isprintable() else b"MESSAGE\n%s%s\n\n" % (size, text)
+    return entries
+
+
 PACKERS: dict[str, Callable[[str, bytes], tuple[str, bytes]]] = {
     "gz": lambda name, data: (f"{name}.gz", gzip.compress(data)),
     "gz-members": lambda name, data: (f"{name}.gz", gzip.compress(data[:1000]) + gzip.compress(data[1000:])),
@@ -376,6 +387,7 @@ PACKERS: dict[str, Callable[[str, bytes], tuple[str, bytes]]] = {
     "tar.gz": lambda name, data: (f"{name}.tar.gz", gzip.compress(tarred(name, data))),
     "tar.zst": lambda name, data: (f"{name}.tar.zst", zstandard_frames(tarred(name, data))),
     "gz-in-tar.xz": lambda name, data: (f"{name}.tar.xz", lzma.compress(tarred(f"{name}.gz", gzip.compress(data)))),
+    "journal-export": lambda name, data: (name, export(data)),
     "utf-16": lambda name, data: (name, data.decode("utf-8", "replace").encode("utf-16")),
     "bom-crlf": lambda name, data: (name, b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n")),
 }
