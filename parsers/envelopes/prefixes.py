@@ -107,7 +107,12 @@ ENVELOPES = (
     _rule("srun -l", r" {0,5}(?P<unit>\d{1,6}):(?: |$)", certain=False, least=0.9),
     Again("ts", re.compile(rf"\[(?P<stamp>{ISO})\](?: |$)")),
     _rule("jenkins", rf"\[(?P<stamp>{_ISO_T})\](?: |$)", certain=False),
-    _rule("dynamo", rf"(?P<stamp>{_ISO_T})\s+{_LEVELS} \w+(?:\.\w+)+: (?! )", r"\s+$", certain=False),
+    _rule(
+        "dynamo",
+        rf"(?P<stamp>{_ISO_T})\s+{_LEVELS} (?:\w+(?:\.\w+)+|dynamo\w*(?:::\w+)+): (?! )",
+        r"\s+$",
+        certain=False,
+    ),
     # As deep for all lines: what is quoted deeper in some is the text of a record, perhaps a stranger's.
     *(_rule("quoted", rf"(?:> ?){{{deep}}}", certain=False, least=0.9) for deep in (3, 2, 1)),
     _rule("frame", r"[│┃║] ?", r"\s*[│┃║]\s*$", certain=False, least=0.9),
@@ -128,7 +133,7 @@ ENVELOPES = (
     _rule("fluent-bit", rf"[\w.*-]+: \[(?P<stamp>{EPOCH}), (?=\{{)", r"\]$"),
     _rule("gh run", rf"[^\t]+\t[^\t]+\t\ufeff?(?P<stamp>{_ISO_T}) ?"),
     _rule("aws text", rf"EVENTS\t(?:\d+\t)?(?P<stamp>{EPOCH})\t(?:(?P<unit>[\w./@-]+)\t)?", r"\t\d{13}$"),
-    _rule("grep -n", r"\d{1,9}[:-](?!\d\d-\d\d[T ])", certain=False, least=0.9),
+    _rule("numbers", r" {0,7}\d{1,9}(?:[:-]|\t| +[│|] |  ?)(?!\d\d-\d\d[T ])", certain=False, least=0.9),
     _rule("grep", rf"(?P<unit>{_FILE})[:-](?:\d{{1,9}}[:-](?!\d\d-\d\d[T ]))?", certain=False, least=0.9),
     _rule("kibana", rf"(?P<stamp>{KIBANA})(?:\t|\s{{1,4}})?", r"(?:\t|\s{4})$"),
     _rule("export", rf"(?:{EPOCH}[\t,])?(?P<stamp>{ISO})[\t,]"),

@@ -298,6 +298,50 @@ def test_a_record_in_the_text_of_strangers_is_none(text: str, tmp_path: Path) ->
     assert read([str(tmp_path / "other.log")]).facts == []
 
 
+CRASH = (
+    "[2025-01-25 21:59:48 TP0] Prefill batch. #new-seq: 12, #new-token: 295, #cached-token: 1680, token usage: 0.21\n"
+    "[2025-01-25 21:59:49] DetokenizerManager hit an exception: Traceback (most recent call last):\n"
+    '  File "/sgl/managers/detokenizer_manager.py", line 215, in run_detokenizer_process\n'
+    "    manager.event_loop()\n"
+    '  File "/sgl/managers/detokenizer_manager.py", line 158, in event_loop\n'
+    "    s = self.decode_status[recv_obj.rids[i]]\n"
+    "KeyError: '306df3e52654c28fe8362d17a211f1ec'\n"
+)
+SHORT = (
+    "[http_server] Error: Request is disconnected from the client side (type 3). "
+    "Abort request obj.rid='9ce65650c62166234beed252d3175512'\n"
+    "Prefill bootstrap failed for request rank=0 req.rid='1f7c3c1d6fd09ac1e842dd29b39b8db0' req.bootstrap_room="
+    "815128486861495660 with exception KVTransferError(bootstrap_room=815128486861495660): Aborted by AbortReq.\n"
+)
+
+
+@pytest.mark.parametrize("writer", ["newest-first", "datadog-csv", "cat-n", "less-N", "torchrun", "captured"])
+def test_a_short_paste_is_read_as_well(writer: str, tmp_path: Path) -> None:
+    """A traceback tells where up is, and the lines of one file are as long as its screen is wide."""
+    log = tmp_path / "server.log"
+    log.write_text(wrappers.WRITERS[writer](wrappers.timed(CRASH)))
+    facts = read([str(log)]).facts
+    assert [str(fact.event) for fact in facts] == ["batch.prefill", "process.crashed"]
+    assert facts[1].detail["rids"] == ["306df3e52654c28fe8362d17a211f1ec"]
+
+
+@pytest.mark.parametrize("writer", ["cat-n", "bat", "captured", "quoted"])
+def test_records_without_stamps_are_read_as_well(writer: str, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(wrappers.WRITERS[writer](wrappers.timed(SHORT)))
+    facts = read([str(log)]).facts
+    assert [(str(fact.event), fact.rid) for fact in facts] == [
+        ("client.disconnected", "9ce65650c62166234beed252d3175512"),
+        ("pd.failed", "1f7c3c1d6fd09ac1e842dd29b39b8db0"),
+    ]
+
+
+def test_what_a_shell_says_is_no_exception(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(CRASH.replace("KeyError: '306df3e52654c28fe8362d17a211f1ec'", "RuntimeError: no memory\n\nKilled"))
+    assert read([str(log)]).facts[1].detail["exception"] == "RuntimeError: no memory"
+
+
 def test_a_cell_may_hold_several_lines(tmp_path: Path) -> None:
     table = (
         "Date,Host,Message\r\n"
