@@ -139,7 +139,7 @@ def stream(
     """
     evidence = Evidence()
     inputs = expand(paths, evidence.failed, progress)
-    if not inputs or any(one.files[0].exhibit for one in inputs):
+    if not inputs or all(one.files[0].exhibit for one in inputs):
         return None
     offsets, total = [0] * len(inputs), sum(one.size for one in inputs)
 
@@ -153,7 +153,7 @@ def stream(
     try:
         with uncollected():
             for number, one in enumerate(inputs):
-                if len(inputs) > 1 and one.size <= ranges.SIZE:
+                if one.files[0].exhibit or (len(inputs) > 1 and one.size <= ranges.SIZE):
                     small = Reading(tz)
                     small.take(one, partial(report, number))
                     logs.append(whole := small.evidence())

@@ -22,7 +22,7 @@ from sglang_lifecycle.cli import inputs
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.cli.errors import ExitCode
 from sglang_lifecycle.parsers import ranges, store
-from sglang_lifecycle.parsers.evidence import Evidence, Fact
+from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 from sglang_lifecycle.parsers.log import read, stream
 
 
@@ -47,6 +47,7 @@ def test_rows_and_events_are_those_of_an_audit(all_recorded: list[Any], narrow: 
         assert [each.summary for each in events] == [each.summary for each in scenario.audit.server_events], scenario
 
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 SEVERAL = [
     ("0.5.23/s06_abort", "0.5.10/s06_abort"),
     ("0.5.23/s14_timeout_prefix", "0.5.23/s18_two_lives", "0.5.9/s12_json_stdout"),
@@ -66,6 +67,16 @@ def test_several_logs_are_judged_in_order_of_time(
     found = sweep.audit(lambda take: stream(logs, take, pool), Incident)
     assert found is not None
     assert found[0] == audited(Incident(read(logs)))
+
+
+@pytest.mark.parametrize("name", ["0.5.23/s11a_kill9_scheduler", "0.5.10/s11d_model_exception"])
+def test_a_dump_beside_a_log_is_told_with_it(recorded: Any, name: str, narrow: None, pool: ProcessPoolExecutor) -> None:
+    logs = sorted([str(recorded(name).server_log), *map(str, (FIXTURES / "dumps" / name).iterdir())])
+    whole = read(logs)
+    assert any(fact.event is Event.REQUEST_DUMPED for fact in whole.facts)
+    found = sweep.audit(lambda take: stream(logs, take, pool), Incident)
+    assert found is not None
+    assert found[0] == audited(Incident(whole))
 
 
 def test_a_log_that_repeats_the_records_of_another_is_held(recorded: Any, pool: ProcessPoolExecutor) -> None:
