@@ -150,9 +150,14 @@ class Attempt:
         return end - start if start is not None and end is not None else None
 
     @property
+    def health_check(self) -> bool:
+        """Whether SGLang sent it itself, to see whether the engine answers."""
+        return self.rid.startswith(_PROBE) and _HEALTH.fullmatch(self.rid) is not None
+
+    @property
     def synthetic(self) -> bool:
         """Whether SGLang sent it itself: a health check, or the warm-up before the server was ready."""
-        if self.rid.startswith(_PROBE) and _HEALTH.fullmatch(self.rid):
+        if self.health_check:
             return True
         record = self.received if self.received is not None and "opening" in self.received.detail else self.finish
         opening = record.detail.get("opening") if record is not None else None

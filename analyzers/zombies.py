@@ -62,5 +62,5 @@ class _Zombie:
 
 @per_scene
 def _zombies(scene: Scene) -> list[_Zombie]:
-    silent = [(a, outputs(a)) for a in scene.attempts if a.finish is None]
+    silent = [(a, outputs(a)) for a in scene.attempts if a.finish is None and not a.health_check]
     return [_Zombie(a, found, [scene.places[id(f)] for f in found]) for a, found in silent if found]

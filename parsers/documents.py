@@ -1,4 +1,4 @@
-"""Whole JSON documents that hold log entries: answers of Loki, CloudWatch, Elasticsearch, Datadog, OpenTelemetry.
+"""Whole JSON documents that hold log entries: answers of Loki, CloudWatch, Elasticsearch, Datadog, Azure, Splunk.
 
 They are turned into one JSON object a line, in the order of time, which `envelopes.objects` reads; a log that was
 copied out of a document as one escaped string is turned into its lines.
@@ -14,16 +14,19 @@ from typing import Any
 
 import orjson
 
+from sglang_lifecycle.parsers.envelopes import objects
 from sglang_lifecycle.parsers.envelopes.stamps import stamp
+from sglang_lifecycle.parsers.prefix import Prefix
 from sglang_lifecycle.parsers.spool import Refused
 
 MAX_BYTES = 64 << 20
 """Bytes of a document that is read: it has to be held in memory as a whole."""
 
-_LISTS = ("data.result", "streams", "events", "hits.hits", "data", "logs", "results", "resourceLogs", "entries")
-_BEGINS = re.compile(
-    rb'\s*(?:\[\s*[\[{]|\{\s*\n|\{\s*"(?:status|data|streams|events|hits|took|logs|results|resourceLogs|entries)"\s*:)'
-)
+_LISTS = (
+    "data.result", "streams", "events", "hits.hits", "data", "logs", "results", "resourceLogs", "entries", "logEvents",
+    "tables", "items", "data.actor.account.nrql.results",
+)  # fmt: skip
+_BEGINS = re.compile(rb'\s*(?:\[\s*[\[{"]|\{\s*[\n"])')
 _HEAD = 4096
 _ESCAPED = re.compile(rb"\\n\[?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _BARE_QUOTE = re.compile(rb'(?<!\\)(?:\\\\)*"')
@@ -44,9 +47,20 @@ def entries(path: Path) -> Iterator[bytes] | None:
             if first.rstrip()[-1:] in (b"}", b"\n"):
                 return None  # lines after all
             raise Refused(f"a JSON document of more than {MAX_BYTES >> 20} MiB; export it as lines")
+        if first.startswith(b'{"') and _is_one(first):
+            return None
         text = first + file.read()
     found = [entry for document in _documents(text) for entry in _entries(document)]
-    return _lines(found) if found else None
+    return _lines(found) if any(map(objects.holds, found)) else None
+
+
+def _is_one(line: bytes) -> bool:
+    """Whether a line is an object of its own, and not one that holds a list of entries."""
+    try:
+        document = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return not isinstance(document, dict) or _list(document) is None
 
 
 def is_escaped(path: Path, head: bytes) -> bool:
@@ -81,28 +95,36 @@ def _documents(text: bytes) -> list[Any]:
         pass
     decoder, string, position = json.JSONDecoder(), text.decode("utf-8", "replace"), 0
     found: list[Any] = []
-    while True:  # several documents one after the other, as `jq` prints them
-        while position < len(string) and string[position].isspace():
+    while True:  # several documents one after the other, as `jq` prints them; or a part of an array
+        while position < len(string) and (string[position].isspace() or string[position] == ","):
             position += 1
         try:
             document, position = decoder.raw_decode(string, position)
         except (ValueError, RecursionError):
-            return found
+            return found if position * 2 > len(string) else []  # the last one may be cut; more is no document
         found.append(document)
 
 
 def _entries(document: Any) -> list[dict[str, Any]]:
-    if isinstance(document, list):
-        return [each for entry in document for each in _entry(entry)]
-    if not isinstance(document, dict):
-        return []
+    found = document if isinstance(document, list) else _list(document) if isinstance(document, dict) else []
+    if found is None:
+        return [document]
+    texts = [each for each in found if isinstance(each, str)]
+    if texts and len(texts) == len(found):
+        records = sum(Prefix().split(text) is not None for text in texts)  # a list of prompts has few
+        return [{"message": text} for text in texts] if records * 2 >= len(texts) else []
+    return [each for entry in found for each in _entry(entry)]
+
+
+def _list(document: dict[str, Any]) -> list[Any] | None:
+    """The list of entries that a document holds, on the first of the known paths to one."""
     for path in _LISTS:
         value: Any = document
         for key in path.split("."):
             value = value.get(key) if isinstance(value, dict) else None
         if isinstance(value, list):
-            return [each for entry in value for each in _entry(entry)]
-    return [document]
+            return value
+    return None
 
 
 def _entry(entry: Any) -> list[dict[str, Any]]:
@@ -112,20 +134,32 @@ def _entry(entry: Any) -> list[dict[str, Any]]:
         return [{str(cell["field"]): cell.get("value") for cell in cells}] if cells else []
     if not isinstance(entry, dict):
         return []
+    if isinstance(entry.get("columns"), list) and isinstance(entry.get("rows"), list):  # Azure's
+        names = [str(column.get("name")) for column in entry["columns"] if isinstance(column, dict)]
+        return [dict(zip(names, row, strict=False)) for row in entry["rows"] if isinstance(row, list)]
     if isinstance(entry.get("values"), list) and isinstance(entry.get("stream"), dict):
         return [
             {"timestamp": value[0], "labels": entry["stream"], "line": value[1]}
             for value in _forward([v for v in entry["values"] if isinstance(v, list) and len(v) > 1])
         ]
     if isinstance(entry.get("scopeLogs"), list):
+        resource = _resource(entry)
         return [
-            record
+            {**record, **resource}
             for scope in entry["scopeLogs"]
             if isinstance(scope, dict)
             for record in scope.get("logRecords", [])
             if isinstance(record, dict)
         ]
     return [entry]
+
+
+def _resource(entry: dict[str, Any]) -> dict[str, Any]:
+    """Whom OpenTelemetry's records are of: `resource.k8s.pod.name` and the like."""
+    resource = entry.get("resource")
+    attributes = resource.get("attributes") if isinstance(resource, dict) else None
+    told = [each for each in attributes or () if isinstance(each, dict) and isinstance(each.get("value"), dict)]
+    return {f"resource.{each.get('key')}": each["value"].get("stringValue") for each in told}
 
 
 def _forward(values: list[Any]) -> list[Any]:

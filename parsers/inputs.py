@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-from sglang_lifecycle.parsers import archives, documents, exhibits, overlaps, remote, rotation
+from sglang_lifecycle.parsers import archives, documents, exhibits, journal, overlaps, remote, rotation, tables
 from sglang_lifecycle.parsers.compression import Decompressed, compressed
 from sglang_lifecycle.parsers.file import File, Input
 from sglang_lifecycle.parsers.spool import Budget, Refused, spool
@@ -226,19 +226,25 @@ def _text(file: File, head: bytes) -> Iterator[File]:
     elif _binary(head):
         yield replace(file, problem="a binary file, not a log")
         return
-    if documents.is_escaped(file.path, head):
-        path = spool(documents.unescaped(file.path))
-        file = replace(file, path=path, size=path.stat().st_size)
-    elif documents.is_document(head):
-        try:
-            lines = documents.entries(file.path)
-        except Refused as refused:
-            yield replace(file, problem=f"refused: {refused}")
-            return
+    try:
+        lines = _turned(file.path, head)
         if lines is not None:
             path = spool(lines)
             file = replace(file, path=path, size=path.stat().st_size)
+    except Refused as refused:
+        file = replace(file, problem=f"refused: {refused}")
     yield file
+
+
+def _turned(path: Path, head: bytes) -> Iterator[bytes] | None:
+    """The lines of a log that was exported as something else; None where the file has them as they are."""
+    if journal.is_export(head):
+        return journal.entries(path)
+    if tables.is_table(head):
+        return tables.entries(path)
+    if documents.is_escaped(path, head):
+        return documents.unescaped(path)
+    return documents.entries(path) if documents.is_document(head) else None
 
 
 def _binary(head: bytes) -> bool:

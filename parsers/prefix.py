@@ -30,6 +30,7 @@ LATEST = 253_000_000_000.0
 _LEVEL = re.compile(LEVEL)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)")
+_BLANKS = " \t\r"  # what terminals and pages leave at the end of a line: no message ends in them
 
 
 class UnknownZone(ValueError):
@@ -103,7 +104,7 @@ class Prefix:
         """A known prefix with the message that follows it."""
         if not message.startswith(REQUEST_HEADS):
             message = self._plain(message)
-        return Head(head.at, head.resolution, head.rank, message)
+        return Head(head.at, head.resolution, head.rank, message.rstrip(_BLANKS))
 
     def split(self, line: str) -> Head | None:
         """Split a physical line into prefix and message, or None where no record can begin here."""
@@ -117,12 +118,12 @@ class Prefix:
                 at, resolution = (at + int(match[2]) / 1000 if at is not None else None), 0.001
             return self.rest(Head(at, resolution, match[3].strip() or None, ""), line[match.end() :])
         if line.startswith((*REQUEST_HEADS, '{"request_parameters"')):
-            return Head(None, 0.0, None, line)
+            return Head(None, 0.0, None, line.rstrip(_BLANKS))
         return None
 
     def bare(self, line: str) -> Head:
         """A line without a prefix, read as a record."""
-        return Head(None, 0.0, None, self._plain(line))
+        return Head(None, 0.0, None, self._plain(line).rstrip(_BLANKS))
 
     @staticmethod
     def _plain(message: str) -> str:

@@ -91,10 +91,12 @@ class Strangers:
     def _has(self, line: str) -> bool:
         if not self._lines:
             return False
+        line = line.rstrip()
         return line in self._lines or any(line.startswith(text) for text in self._beginnings.get(line[:SHORTEST], ()))
 
     def begun(self, line: str) -> bool:
         """Whether a line ends as one of their texts begins that goes on: how its record ends is still to come."""
+        line = line.rstrip()
         return any(line.endswith(first) for first in self._firsts)
 
     def remember(self, line: Line, fact: Fact | Row) -> None:
@@ -119,8 +121,8 @@ class Strangers:
         return [fact for body, fact in later if self._has(body.decode("utf-8", "replace"))]
 
     def _take(self, text: str) -> bool:
-        """Take in one text; its first line follows SGLang's own words."""
-        first, *pieces = [piece.removesuffix("\r") for piece in text.split("\n")]
+        """Take in one text; its first line follows SGLang's own words. Blanks at the end of a line don't count."""
+        first, *pieces = [piece.rstrip() for piece in text.split("\n")]
         pieces = [piece for piece in pieces if len(piece) >= SHORTEST]
         if pieces and len(first) >= SHORTEST:
             self._firsts[first] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +19,7 @@ from sglang_lifecycle.parsers.prefix import Prefix
 _SAMPLE_LINES, _SAMPLE_BYTES = 400, 8 << 20
 _LONGEST = 1 << 20  # longer lines are not looked at: they take time and say nothing more
 _END = 64 << 10  # bytes of a file's end that are looked at
+_EQUAL = 3  # different lines that are exactly as long and go on
 _EDGE = 5  # stamps at either end that are compared
 
 
@@ -56,7 +57,7 @@ class View:
         with self.path.open("rb") as file:
             if self.plain and not self.backward:
                 file.seek(offset)
-                return file.read(length).decode("utf-8", "replace").rstrip("\r\n")
+                return file.read(length).decode("utf-8", "replace").rstrip()
             start = line_start(file, offset)
             file.seek(start)
             raw = file.read(offset - start + length)
@@ -68,7 +69,7 @@ class View:
             start += len(piece) + 1
         inner = [line for line in self.within(lines[::-1] if self.backward else lines) if line.stream == stream]
         chosen = [line for line in inner if offset <= line.offset < offset + length] or inner
-        return "\n".join(line.text for line in chosen).rstrip("\r\n")
+        return "\n".join(line.text for line in chosen).rstrip()
 
 
 def look(file: File) -> View:
@@ -85,7 +86,9 @@ def look(file: File) -> View:
         joined = [line.text for line in wrapping.rejoin(sample, width)]
         others = envelopes.recognise(joined, _speaks, _stamped)
         better = envelopes.texts_within(joined, others)
-        if _records(better) > _records(inner):
+        (records, rest), (before, left) = _records(better), _records(inner)
+        certain = len({text for text in texts if len(text) == width}) >= _EQUAL
+        if records > before or (records == before > 0 and (certain or rest == 0 < left)):
             inner, layers = better, others
         else:
             width = None
@@ -135,10 +138,17 @@ def broken_off(text: str) -> bool:
     return record is not None and record.cut
 
 
-def _records(lines: Iterable[Line]) -> int:
-    """How many lines are records of SGLang as a whole, less those that are cut."""
-    prefix = Prefix()
-    return sum(_worth(head.message) for line in lines if (head := prefix.split(line.text)) is not None)
+def _records(lines: Iterable[Line]) -> tuple[int, int]:
+    """How many lines are records of SGLang as a whole, less those that are cut; and how many are no records."""
+    prefix, records, others = Prefix(), 0, 0
+    for line in lines:
+        head = prefix.split(line.text)
+        if head is None and table().may_be_bare(line.text):
+            head = prefix.bare(line.text)
+        worth = _worth(head.message) if head is not None else 0
+        records += worth
+        others += not worth and bool(line.text.strip())
+    return records, others
 
 
 def _worth(message: str) -> int:
@@ -157,21 +167,33 @@ def _pairs(lines: Iterable[Line]) -> dict[str | None, list[Pair]]:
     return found
 
 
-def _falls(first: Iterable[Line], last: Iterable[Line]) -> bool:
+def _falls(first: Sequence[Line], last: Sequence[Line]) -> bool:
     """Whether the newest line comes first: half a sample later it is earlier, and at the end still more so.
 
     Single stamps prove nothing: text of strangers may begin lines, and processes race for a place. Where a clock was
-    set back in a log that goes on, time falls once and rises from line to line.
+    set back in a log that goes on, time falls once and rises from line to line. Where no time tells, tracebacks may.
     """
     from statistics import median  # it takes decimals and fractions along, and few logs come to this
 
-    times, ends = _times(first), _times(last)
-    (rises, drops), (climbs, falls) = (_turns(times, apart) for apart in (max(1, len(times) // 2), 1))
-    if falls >= max(_SURE, 4 * climbs):
-        return True
-    if len(times) < 2 or not ends or median(ends[-_EDGE:]) >= median(times[:_EDGE]):
-        return False
-    return drops >= 4 * rises and falls > climbs and (drops > 1 or times[0] - ends[-1] > 1)
+    for clock in (_own, _collected):
+        times, ends = clock(first), clock(last)
+        (rises, drops), (climbs, falls) = (_turns(times, apart) for apart in (max(1, len(times) // 2), 1))
+        if falls >= max(_SURE, 4 * climbs):
+            return True
+        edge = min(_EDGE, len(times) // 2)
+        if not edge or not ends or median(ends[-edge:]) == median(times[:edge]):
+            continue
+        if median(ends[-edge:]) > median(times[:edge]):
+            return False
+        if drops >= 4 * rises and falls > climbs and (drops > 1 or times[0] - ends[-1] > 1):
+            return True
+    pairs = [(above.text, below.text) for above, below in pairwise(first)]
+    return any(map(_rises_to, pairs)) and not any(_rises_to((below, above)) for above, below in pairs)
+
+
+def _rises_to(pair: tuple[str, str]) -> bool:
+    """Whether the first of two lines is the outermost call of a traceback, and the second what announces it."""
+    return pair[0].lstrip(" |").startswith('File "') and pair[1].endswith("Traceback (most recent call last):")
 
 
 _SURE = 8  # times that time falls from line to line
@@ -183,12 +205,20 @@ def _turns(times: Sequence[float], apart: int) -> tuple[int, int]:
     return sum(step > 0 for step in steps), sum(step < 0 for step in steps)
 
 
-def _times(lines: Iterable[Line]) -> list[float]:
-    """The lines' own times where they have one, else the collector's; not a mixture of both."""
+def _own(lines: Iterable[Line]) -> list[float]:
+    """The lines' own times."""
     prefix = Prefix()
-    lines = list(lines)
-    own = [head.at for line in lines if (head := prefix.split(line.text)) is not None and head.at is not None]
-    return own or [line.stamp.at for line in lines if line.stamp is not None]
+    return [head.at for line in lines if (head := prefix.split(line.text)) is not None and head.at is not None]
+
+
+def _collected(lines: Iterable[Line]) -> list[float]:
+    """The collector's times."""
+    return [line.stamp.at for line in lines if line.stamp is not None]
+
+
+def _times(lines: Sequence[Line]) -> list[float]:
+    """The lines' own times where they have one, else the collector's; not a mixture of both."""
+    return _own(lines) or _collected(lines)
 
 
 _known: dict[str, tuple[View, str | None]] = {}

@@ -15,11 +15,16 @@ _BEGINNING = re.compile(
     r"|\(\w+ pid=\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|[\w.-]+\s+\| \S"
 )
 _REQUEST = re.compile("|".join(map(re.escape, requestlog.REQUEST_HEADS)))
+_TRIMMED = 2  # blanks at the end of a piece that may have been taken off
 _HEAD = 300  # characters in which a record's message begins, wrappers and all
 
 
 def width(sample: Sequence[str]) -> int | None:
-    """The width that lines were broken at, or None where they were not: the longest are equally long and go on."""
+    """The width that lines were broken at, or None where they were not: the longest are equally long and go on.
+
+    Some terminals fill lines with blanks, others take off those that a line ends with.
+    """
+    sample = list(map(_unfilled, sample))
     longest = max(map(len, sample), default=0)
     if not _NARROWEST <= longest <= _WIDEST:
         return None
@@ -39,21 +44,28 @@ def rejoin(lines: Iterable[Line], width: int) -> Iterator[Line]:
     whole: Line | None = None
     parts: list[str] = []
     for line in lines:
-        if whole is not None and not (len(parts) * width > CAP or _begins(line.text, parts)):
-            parts.append(line.text)
+        text = _unfilled(line.text)
+        if whole is not None and not (len(parts) * width > CAP or _begins(text, parts)):
+            parts[-1] = parts[-1].ljust(width)  # the blanks that it ended with are gone
+            parts.append(text)
             whole.joined(line)
         else:
             if whole is not None:
                 whole.text = "".join(parts)
                 yield whole
-            whole, parts = line, [line.text]
-        if len(line.text) != width:
+            whole, parts = line, [text]
+        if len(text) != width and not (len(text) >= width - _TRIMMED and _cut("".join(parts))):
             whole.text = "".join(parts)
             yield whole
             whole = None
     if whole is not None:
         whole.text = "".join(parts)
         yield whole
+
+
+def _unfilled(text: str) -> str:
+    """A line without the blanks that fill it; a single one may be the text's."""
+    return text.rstrip(" ") if text.endswith("  ") else text
 
 
 def _begins(text: str, before: Sequence[str]) -> bool:
@@ -64,7 +76,13 @@ def _begins(text: str, before: Sequence[str]) -> bool:
     if not _BEGINNING.match(text):
         return False
     record = "".join(before)
-    if (head := _REQUEST.search(record, 0, _HEAD)) is None:
-        return True
+    return _REQUEST.search(record, 0, _HEAD) is None or not _cut(record)
+
+
+def _cut(record: str) -> bool:
+    """Whether a request's record ends early."""
+    head = _REQUEST.search(record, 0, _HEAD)
+    if head is None:
+        return False
     read = requestlog.read(record[head.start() :])
-    return read is not None and not read.cut
+    return read is None or read.cut

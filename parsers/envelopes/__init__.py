@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Protocol
 
+from sglang_lifecycle.parsers.envelopes.learned import learn
 from sglang_lifecycle.parsers.lines import Line
 
 GROUP = "sglang_lifecycle.envelopes"
@@ -76,14 +77,27 @@ def recognise(
     """
     texts = [text for text in sample if text.strip()]
     layers = _around(texts, speaks)
-    within = [line.text for line in texts_within(texts, layers) if line.text.strip()]
+    within = _texts(texts, layers)
     if begins is None or (layers and any(map(speaks, within))):
         return layers
     return layers + _amid(within, speaks, begins)
 
 
 def _around(texts: list[str], speaks: Callable[[str], bool]) -> tuple[Envelope, ...]:
-    """The layers that most lines have."""
+    """The layers that most lines have, and a prefix that no rule knows where more of SGLang's lines stand behind it."""
+    layers = _known_around(texts, speaks)
+    within = _texts(texts, layers)
+    if len(layers) == DEPTH or (prefix := learn(within)) is None:
+        return layers
+    more = (prefix, *_known_around(_texts(within, (prefix,)), speaks))
+    return (*layers, *more) if sum(map(speaks, _texts(within, more))) > sum(map(speaks, within)) else layers
+
+
+def _texts(texts: Sequence[str], layers: Sequence[Envelope]) -> list[str]:
+    return [line.text for line in texts_within(texts, layers) if line.text.strip()]
+
+
+def _known_around(texts: list[str], speaks: Callable[[str], bool]) -> tuple[Envelope, ...]:
     layers: list[Envelope] = []
     keep = 0
     while texts and len(layers) < DEPTH:
@@ -110,7 +124,7 @@ def _amid(texts: list[str], speaks: Callable[[str], bool], begins: Callable[[str
     layers: tuple[Envelope, ...] = ()
     for envelope in _known():
         wrapped = [text for text in texts if envelope.share([text])] if envelope.by_line else []
-        found = _around(wrapped, speaks)
+        found = _known_around(wrapped, speaks)
         spoken = sum(speaks(line.text) for line in texts_within(wrapped, found))
         if spoken > most:
             most, layers = spoken, found
@@ -141,7 +155,7 @@ def _best(texts: list[str], layers: Sequence[Envelope]) -> tuple[Envelope, list[
     for envelope in _known():
         share = envelope.share(texts) if envelope not in layers else 0.0
         if share > 0:
-            inner = [line.text for line in texts_within(texts, [envelope]) if line.text.strip()]
+            inner = _texts(texts, (envelope,))
             found.append(((round(share, 1), -sum(map(len, inner)), share), envelope, inner))
     if not found:
         return None

@@ -14,29 +14,36 @@ from sglang_lifecycle.parsers.lines import Line, Stamp
 # Where the objects keep things; the first path that an object has is taken. A dot goes one object deeper.
 _TEXT = (
     "log", "message", "MESSAGE", "line", "msg", "@message", "textPayload", "_raw", "result._raw", "_source.message",
-    "_source.log", "attributes.message", "content.message", "fields.message", "body.stringValue", "body", "text",
-    "LogMessage",
+    "_source.log", "_source.textPayload", "attributes.message", "content.message", "fields.message",
+    "jsonPayload.message", "jsonPayload.log", "body.stringValue", "body", "Body", "text", "LogMessage", "LogEntry",
+    "logs", "data.message", "event.original", "_msg", "short_message", "content", "__CONTENT__", "__content__",
 )  # fmt: skip
 _STAMP = (
-    "time", "@timestamp", "timestamp", "date", "ts", "_time", "result._time", "_source.@timestamp", "timeUnixNano",
-    "attributes.timestamp", "content.timestamp", "published_date", "datetime", "TimeGenerated",
+    "tsNs", "time", "@timestamp", "timestamp", "date", "ts", "_time", "result._time", "_source.@timestamp",
+    "timeUnixNano", "attributes.timestamp", "content.timestamp", "published_date", "datetime", "TimeGenerated",
+    "Timestamp", "_timestamp", "__TIMESTAMP__", "__time__", "_messageTime", "dt",
 )  # fmt: skip
 _MICROSECONDS = "__REALTIME_TIMESTAMP"  # the journal's, a number in a string
 _POD = (
     "kubernetes.pod_name", "kubernetes.pod.name", "_source.kubernetes.pod_name", "_source.kubernetes.pod.name",
     "labels.pod", "labels.pod_name", "stream.pod", "resource.labels.pod_name", "attributes.pod_name", "pod_name", "pod",
-    "logStreamName", "@logStream",
+    "logStreamName", "@logStream", "resource.k8s.pod.name", "podName", "PodName", "_pod_name_", "__pod_name__",
 )  # fmt: skip
 _CONTAINER = (
     "kubernetes.container_name", "kubernetes.container.name", "_source.kubernetes.container_name",
     "_source.kubernetes.container.name", "labels.container", "labels.container_name", "stream.container",
-    "resource.labels.container_name", "attributes.container_name", "container_name", "container",
+    "resource.labels.container_name", "attributes.container_name", "container_name", "container", "containerName",
+    "ContainerName", "_container_name_",
 )  # fmt: skip
 _HOST = ("_HOSTNAME", "labels.instance", "labels.host", "host", "hostname")
 _UNIT = ("_SYSTEMD_UNIT", "SYSLOG_IDENTIFIER", "service", "labels.app")
+NAMES = (*_TEXT, *_STAMP, *_POD, *_CONTAINER, *_HOST, *_UNIT)
+"""The names that mean something: columns of a table may have them as well."""
+TEXTS = frozenset(_TEXT)
+_TAGS = ("tags", "attributes.tags", "content.tags")  # Datadog's: `pod_name:sglang-0`
 _BREAKS = ("line-max", "buffer")  # a journal's line that goes on; `nul` and `eof` end one
 _FOREIGN = frozenset({"target", "level"})  # a program's own structured record, such as the gateway's
-_ANSWER = "meta_info"  # of SGLang's own answers
+_STRANGE = frozenset({"meta_info", "role", "prompt"})  # of answers, and of what is asked: the texts are strangers'
 
 
 class Objects:
@@ -99,49 +106,66 @@ class Docker(Objects):
 
 def _read(text: str) -> tuple[str, dict[str, Any]] | None:
     try:
-        data = orjson.loads(text)
+        data = orjson.loads(text.rstrip().removesuffix(","))  # of some lines of an array
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(data, dict) or data.keys() >= _FOREIGN or _ANSWER in data:
+    found = _told(data) if isinstance(data, dict) else None
+    return (found, data) if found is not None else None
+
+
+def holds(data: dict[str, Any]) -> bool:
+    """Whether an object is an entry of a log."""
+    return _told(data) is not None
+
+
+def _told(data: dict[str, Any]) -> str | None:
+    if data.keys() >= _FOREIGN or not _STRANGE.isdisjoint(data):
         return None
-    found = _first(data, _TEXT)
+    found = _first(data, _TEXT, (str, list))
     if isinstance(found, list):  # the journal's way to write text that holds control characters
         try:
-            found = bytes(found).decode("utf-8", "replace")
+            return bytes(found).decode("utf-8", "replace")
         except (TypeError, ValueError):
             return None
-    return (found, data) if isinstance(found, str) else None
+    return found if isinstance(found, str) else None
 
 
 def _stamp(data: dict[str, Any]) -> Stamp | None:
     micro = data.get(_MICROSECONDS)
     if isinstance(micro, str) and micro.isdigit():
         return stamp(int(micro))
-    return stamp(_first(data, _STAMP))
+    return stamp(_first(data, _STAMP, (str, int, float)))
 
 
 def _stream(data: dict[str, Any]) -> str | None:
-    pod, container = _name(data, _POD), _name(data, _CONTAINER)
+    pod, container = _name(data, _POD) or _tagged(data, "pod_name:"), _name(data, _CONTAINER)
     if pod or container:
         return "/".join(part for part in (pod, container) if part)
     return "/".join(part for part in (_name(data, _HOST), _name(data, _UNIT)) if part) or None
 
 
 def _name(data: dict[str, Any], paths: Sequence[str]) -> str | None:
-    found = _first(data, paths)
+    found = _first(data, paths, str)
     return found if isinstance(found, str) else None
 
 
-def _first(data: dict[str, Any], paths: Sequence[str]) -> object:
+def _tagged(data: dict[str, Any], tag: str) -> str | None:
+    tags = _first(data, _TAGS, list)
+    found = (each for each in tags if isinstance(each, str) and each.startswith(tag)) if isinstance(tags, list) else ()
+    return next((each.removeprefix(tag) for each in found), None)
+
+
+def _first(data: dict[str, Any], paths: Sequence[str], kinds: type | tuple[type, ...]) -> object:
+    """The first value of some kinds that stands on one of the paths: Elastic's `log` holds the name of a file."""
     for path in paths:
         value = data.get(path)
         if value is None and "." in path:
             value = data
             for key in path.split("."):
                 value = value.get(key) if isinstance(value, dict) else None
-        if value is not None:
+        if isinstance(value, kinds):
             return value
     return None
 
 
-ENVELOPES = (Docker(), Objects())
+ENVELOPES = (Docker(), Objects(), Objects())  # what one forwarder has wrapped, another may have wrapped again

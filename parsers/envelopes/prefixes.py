@@ -12,11 +12,12 @@ from sglang_lifecycle.parsers.lines import Line
 
 _ISO_T = ISO.replace("[T ]", "T", 1)
 _HOST = r"(?P<host>[\w.:-]+)"
-_IDENT = r"(?P<unit>[^\s\[\]:]+(?:@[^\s\[\]]+)?)(?:\[\d+\])?: ?"
+_IDENT = r"(?P<unit>[^\s\[\]{}\":]+(?:@[^\s\[\]]+)?)(?:\[\d+\])?: ?"
 _NOT_OURS = r"(?!\s*(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\s)"  # the stamp of a program's own record
 _OURS = r"\[|Receive|Finish|\{|INFO"
 _LEVELS = r"(?:TRACE|DEBUG|INFO|WARN|ERROR)"
 _FILE = r"[^\s:\[\]{}\"']+\.(?:log|txt|out|err|jsonl?)(?:\.[\w-]+)?"
+_MANY = 4  # lines that have names
 _RANKS = r"(?! ?(?:(?:DP|PP|TP|EP|CP|ATTN_CP|MOE_DP)\d+ ?)*\])"  # SGLang's own stamp without its bracket
 
 
@@ -39,9 +40,12 @@ class Prefix:
     by_line = True
 
     def share(self, sample: Sequence[str]) -> float:
-        """The part of the lines that have the prefix."""
-        share = sum(self.pattern.match(text) is not None for text in sample) / len(sample)
-        return share if share >= self.least else 0.0
+        """The part of the lines that have the prefix; 0 where each has a name of its own, which is a number then."""
+        found = [match for text in sample if (match := self.pattern.match(text)) is not None]
+        share = len(found) / len(sample)
+        numbered = "unit" in self.pattern.groupindex and len(found) >= _MANY
+        numbered = numbered and len({match["unit"] for match in found}) == len(found)
+        return share if share >= self.least and not numbered else 0.0
 
     def open(self, lines: Iterable[Line]) -> Iterator[Line]:
         """The lines without their prefix."""
@@ -61,6 +65,16 @@ class Prefix:
             if self.tail is not None:
                 text = self.tail.sub("", text)
             yield line.inner(text, stamp(found["stamp"]) if of_stamp else None, stream)
+
+
+class Again(Prefix):
+    """A stamp of the form of SGLang's own before every line, so that most records have two."""
+
+    def share(self, sample: Sequence[str]) -> float:
+        """All, if every line has one, those of tracebacks as well, and a quarter of them have two."""
+        found = [match for text in sample if (match := self.pattern.match(text)) is not None]
+        twice = sum(self.pattern.match(match.string, match.end()) is not None for match in found)
+        return float(len(found) == len(sample) and twice * 4 >= len(sample))
 
 
 def told(name: str, regex: str) -> Prefix:
@@ -91,8 +105,14 @@ ENVELOPES = (
     _rule("compose", r"(?P<unit>[A-Za-z0-9][\w.-]*(?:@[\w.-]+)?)\s+\| ?", least=0.7),
     _rule("pm2", r"(?P<unit>\d+\|[\w.-]+)\s+\| ?", certain=False, least=0.7),
     _rule("srun -l", r" {0,5}(?P<unit>\d{1,6}):(?: |$)", certain=False, least=0.9),
+    Again("ts", re.compile(rf"\[(?P<stamp>{ISO})\](?: |$)")),
     _rule("jenkins", rf"\[(?P<stamp>{_ISO_T})\](?: |$)", certain=False),
-    _rule("dynamo", rf"(?P<stamp>{_ISO_T})\s+{_LEVELS} \w+(?:\.\w+)+: (?! )", r"\s+$", certain=False),
+    _rule(
+        "dynamo",
+        rf"(?P<stamp>{_ISO_T})\s+{_LEVELS} (?:\w+(?:\.\w+)+|dynamo\w*(?:::\w+)+): (?! )",
+        r"\s+$",
+        certain=False,
+    ),
     # As deep for all lines: what is quoted deeper in some is the text of a record, perhaps a stranger's.
     *(_rule("quoted", rf"(?:> ?){{{deep}}}", certain=False, least=0.9) for deep in (3, 2, 1)),
     _rule("frame", r"[│┃║] ?", r"\s*[│┃║]\s*$", certain=False, least=0.9),
@@ -108,10 +128,13 @@ ENVELOPES = (
     _rule("journal (epoch)", rf"(?P<stamp>{EPOCH}) {_HOST} {_IDENT}", least=0.6),
     _rule("journal (monotonic)", rf"\[\s*\d+\.\d+\] {_HOST} {_IDENT}"),
     _rule("syslog", rf"<\d+>1 (?P<stamp>{ISO}) {_HOST} (?P<unit>\S+) \S+ \S+ (?:-|\[.*?\])(?: \ufeff?|$)"),
-    _rule("logcli", rf"(?P<stamp>{_ISO_T}) \{{[^}}]*\}} ?(?:\s+(?={_OURS}))?"),
-    _rule("fluentd", rf"(?P<stamp>{ISO})\t[\w.*-]+\t(?=\{{)"),
-    _rule("grep -n", r"\d{1,9}[:-](?!\d\d-\d\d[T ])", certain=False, least=0.9),
-    _rule("grep", rf"(?P<unit>{_FILE})[:-](?:\d{{1,9}}[:-])?", certain=False, least=0.9),
+    _rule("logcli", rf"(?P<stamp>{_ISO_T}) \{{(?!\")[^}}]*\}} ?(?:\s+(?={_OURS}))?"),
+    _rule("fluentd", rf"(?P<stamp>{ISO})[\t ][\w.*-]+(?:\t|: )(?=\{{)"),
+    _rule("fluent-bit", rf"[\w.*-]+: \[(?P<stamp>{EPOCH}), (?=\{{)", r"\]$"),
+    _rule("gh run", rf"[^\t]+\t[^\t]+\t\ufeff?(?P<stamp>{_ISO_T}) ?"),
+    _rule("aws text", rf"EVENTS\t(?:\d+\t)?(?P<stamp>{EPOCH})\t(?:(?P<unit>[\w./@-]+)\t)?", r"\t\d{13}$"),
+    _rule("numbers", r" {0,7}\d{1,9}(?:[:-]|\t| +[│|] |  ?)(?!\d\d-\d\d[T ])", certain=False, least=0.9),
+    _rule("grep", rf"(?P<unit>{_FILE})[:-](?:\d{{1,9}}[:-](?!\d\d-\d\d[T ]))?", certain=False, least=0.9),
     _rule("kibana", rf"(?P<stamp>{KIBANA})(?:\t|\s{{1,4}})?", r"(?:\t|\s{4})$"),
     _rule("export", rf"(?:{EPOCH}[\t,])?(?P<stamp>{ISO})[\t,]"),
     _rule("export (epoch)", rf"(?P<stamp>{EPOCH})[\t, ](?!{ISO}[\t,])", certain=False),

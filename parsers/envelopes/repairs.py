@@ -37,6 +37,65 @@ class Colour:
             yield line
 
 
+class Remains:
+    """What is left of a terminal's colours where a page or a pager has spoilt the escape characters."""
+
+    name = "remains of colour"
+    certain = True
+    by_line = False
+
+    def share(self, sample: Sequence[str]) -> float:
+        """All, if some lines begin so."""
+        return 1.0 if sum(_REMAINS.match(text) is not None for text in sample) * 20 >= len(sample) else 0.0
+
+    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines without them."""
+        for line in lines:
+            yield line.inner(_REMAINS.sub("", line.text)) if "m" in line.text else line
+
+
+_REMAINS = re.compile(r"(?:\^\[|\u241b|\ufffd|\\x1b|\\u001b|\\033|\\e)?\[\d{1,3}(?:;\d{1,3})*m")
+
+
+class Blanks:
+    """The blanks that chats and word processors put in the place of spaces, or where there are none."""
+
+    name = "blanks"
+    certain = True
+    by_line = False
+
+    def share(self, sample: Sequence[str]) -> float:
+        """All, if records come to light without them, and none stands there as it is."""
+        if any(_RECORD.match(text) for text in sample):
+            return 0.0
+        return float(any(_RECORD.match(text.translate(_BLANKS).lstrip()) for text in sample if not text.isascii()))
+
+    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines with spaces."""
+        for line in lines:
+            yield line if line.text.isascii() else line.inner(line.text.translate(_BLANKS))
+
+
+_BLANKS = {0xA0: " ", 0x202F: " ", 0x2007: " ", 0x200B: None, 0x200E: None, 0x2060: None, 0xFEFF: None}
+
+
+class Filled:
+    """Blanks at the end of lines, with which screens and tables fill them."""
+
+    name = "filled"
+    certain = True
+    by_line = False
+
+    def share(self, sample: Sequence[str]) -> float:
+        """All, if half of the lines have them."""
+        return float(sum(text[-1] in " \t" for text in sample) * 2 >= len(sample))
+
+    def open(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines without them."""
+        for line in lines:
+            yield line.inner(line.text.rstrip(" \t"))
+
+
 class Brackets:
     """SGLang's prefix without its opening bracket, as a selection with the mouse leaves it."""
 
@@ -125,16 +184,19 @@ class Html:
 
     def share(self, sample: Sequence[str]) -> float:
         """All, if records quote by entities and by nothing else."""
-        records = [text for text in sample if _OBJECT.search(text)]
+        records = [_TAG.sub("", text) for text in sample if _OBJECT.search(text)]
         return 1.0 if records and not any("'" in text or '"' in text for text in records) else 0.0
 
     def open(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """The lines, with the characters that entities stand for."""
+        """The lines without tags, with the characters that entities stand for."""
         for line in lines:
-            yield line.inner(unescape(line.text)) if "&" in line.text else line
+            yield line.inner(unescape(_TAG.sub("", line.text))) if "&" in line.text or "<" in line.text else line
 
 
-_OBJECT = re.compile(r"(?:Receive|Finish): obj=\w+\(.*=&(?:#x27|#39|quot|apos);")
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")  # the page's own: of the text's all brackets are entities
+_OBJECT = re.compile(
+    r"(?:Receive|Finish): obj=\w+\(.*=&(?:#x27|#39|quot|apos);|\{&(?:quot|#34);timestamp&(?:quot|#34);: "
+)
 
 
 def _unquoted(text: str) -> str:
@@ -142,4 +204,4 @@ def _unquoted(text: str) -> str:
     return whole[1:-1] if len(whole) > 1 and whole[0] == whole[-1] == '"' and whole[-2] != "\\" else text
 
 
-ENVELOPES = (Colour(), Escaped(), Html(), Brackets(), Indent())
+ENVELOPES = (Colour(), Remains(), Blanks(), Filled(), Escaped(), Html(), Brackets(), Indent())

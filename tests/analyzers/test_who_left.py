@@ -245,3 +245,13 @@ def test_who_waited_may_be_between_two_lists(tmp_path: Path) -> None:
     """A batch that is on its way has it, and neither list."""
     story = stream("a", 5) + status(70, [], ["a"]) + prefill(129, 0) + status(130, [], []) + decode([140], 1)
     hold(Case(story, "a", never=["client-disconnect"], version=None, says="in-flight"), tmp_path)
+
+
+def test_a_health_check_has_no_client_that_leaves(tmp_path: Path) -> None:
+    """It goes on with the first answer of the engine, to whomever; its own may come later, and holds no slot."""
+    probe = "HEALTH_CHECK_1795946400.5"
+    late = said(12, f"Received output for rid='{probe}' but the state was deleted in TokenizerManager.")
+    story = used(probe, 10, 10)[:1] + used("a", 11, 14, WAITED) + late * 2
+    verdict = told(Case(story, probe, version="0.5.10"), tmp_path)
+    assert (verdict.cause, verdict.effects) == ("finished-undelivered", [])
+    assert [link.cause for link in told(Case(story, "a", version="0.5.10"), tmp_path).chain] == ["waiting-timeout"]

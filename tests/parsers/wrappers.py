@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import html
 import io
@@ -105,6 +106,14 @@ def elastic(lines: Lines) -> str:
     return json.dumps({"took": 3, "hits": {"total": {"value": len(hits)}, "hits": hits[::-1]}}, indent=1)
 
 
+def ms(at: datetime) -> int:
+    return round(at.timestamp() * 1e3)
+
+
+def bits(lines: Lines) -> list[str]:
+    return [json.dumps({"date": at.timestamp(), "log": line, "kubernetes": KUBERNETES}) for at, line in lines]
+
+
 def newest_first(lines: Lines) -> str:
     return "".join(line + "\n" for _, line in reversed(lines))
 
@@ -125,6 +134,57 @@ def lost_brackets(lines: Lines) -> str:
     return "".join(
         (line[1:] if index % 3 == 0 and STAMP.match(line) else line) + "\n" for index, (_, line) in enumerate(lines)
     )
+
+
+def table(header: Sequence[str], row: Callable[[datetime, str], Sequence[object]]) -> Callable[[Lines], str]:
+    def whole(lines: Lines) -> str:
+        out = io.StringIO()
+        writer = csv.writer(out, quoting=csv.QUOTE_ALL if header[-1] == "Message" else csv.QUOTE_MINIMAL)
+        writer.writerow(header)
+        writer.writerows(row(at, line) for at, line in reversed(lines))
+        return out.getvalue()
+
+    return whole
+
+
+def azure(lines: Lines) -> str:
+    columns = [{"name": name, "type": "string"} for name in ("TimeGenerated", "PodName", "LogMessage")]
+    rows = [[iso(at, 3), "sglang-0", line] for at, line in lines]
+    return json.dumps({"tables": [{"name": "PrimaryResult", "columns": columns, "rows": rows}]})
+
+
+def splunk(lines: Lines) -> str:
+    results = [{"_raw": line, "_time": iso(at, 3), "host": "node-a"} for at, line in reversed(lines)]
+    return json.dumps({"preview": False, "messages": [{"type": "INFO", "text": "done"}], "results": results})
+
+
+def strings(lines: Lines) -> str:
+    return json.dumps([line for _, line in lines])
+
+
+def opentelemetry(lines: Lines) -> str:
+    resource = {"attributes": [{"key": "k8s.pod.name", "value": {"stringValue": "sglang-0"}}]}
+    out = ""
+    for start in range(0, len(lines), 20):
+        records = [
+            {"timeUnixNano": str(round(at.timestamp() * 1e6) * 1000), "body": {"stringValue": line}}
+            for at, line in lines[start : start + 20]
+        ]
+        out += json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": records}]}]}) + "\n"
+    return out
+
+
+def captured(lines: Lines, width: int = 120) -> str:
+    """A screen's lines, without the blanks at their ends."""
+    return "".join(piece.rstrip(" ") + "\n" for _, line in lines for piece in pieces(line, width))
+
+
+def filled(lines: Lines, width: int = 120) -> str:
+    return "".join(piece.ljust(width) + "\n" for _, line in lines for piece in pieces(line, width))
+
+
+def numbered(form: str) -> Callable[[Lines], str]:
+    return lambda lines: "".join(form.format(number, line) + "\n" for number, (_, line) in enumerate(lines, 1))
 
 
 KUBERNETES = {"pod_name": "sglang-0", "namespace_name": "serving", "container_name": "server", "host": "node-a"}
@@ -196,10 +256,87 @@ WRITERS: dict[str, Callable[[Lines], str]] = {
     "newest-first-docker": lambda lines: "".join(line + "\n" for line in docker(lines).split("\n")[-2::-1]),
     "hard-wrapped": hard_wrapped,
     "lost-brackets": lost_brackets,
+    "captured": captured,
+    "filled": filled,
+    "trailing-blanks": each(lambda at, line: f"{line}   "),
+    "no-break": each(lambda at, line: line.replace(" ", "\u00a0")),
+    "remains": each(lambda at, line: f"^[[36m(SGLangEngine pid=720234)^[[0m {line}"),
+    "tags": each(lambda at, line: f'<span class="line">{html.escape(line)}</span><br>'),
+    "ts": each(lambda at, line: f"[{at:%Y-%m-%d %H:%M:%S}] {line}"),
+    "aws-text": each(lambda at, line: f"EVENTS\t{ms(at) + 300}\tsglang/server/a1\t{line}\t{ms(at)}"),
+    "gh-run": each(lambda at, line: f"unit-test (0)\tRun tests\t{iso(at, 7)} {line}"),
+    "fluentd-stdout": each(
+        lambda at, line: (
+            f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond:06}000 +0000 kube.sglang: " + json.dumps({"log": line})
+        )
+    ),
+    "fluent-bit-file": each(lambda at, line: f"kube.sglang: [{at.timestamp():.6f}, {json.dumps({'log': line})}]"),
+    "filebeat": each(
+        lambda at, line: json.dumps(
+            {"@timestamp": iso(at, 3), "log": {"offset": 3, "file": {"path": "/x"}}, "message": line}
+        )
+    ),
+    "google": each(
+        lambda at, line: json.dumps(
+            {
+                "insertId": "a",
+                "jsonPayload": {"message": line},
+                "timestamp": iso(at),
+                "resource": {"type": "k8s_container", "labels": {"pod_name": "sglang-0"}},
+            }
+        )
+    ),
+    "aliyun": each(
+        lambda at, line: json.dumps({"__time__": str(int(at.timestamp())), "content": line, "_pod_name_": "sglang-0"})
+    ),
+    "some-of-an-array": each(lambda at, line: json.dumps({"message": line, "timestamp": iso(at, 3)}) + ","),
+    "fluent-bit-in-loki": lambda lines: loki(list(zip([at for at, _ in lines], bits(lines), strict=True))),
+    "opentelemetry": opentelemetry,
+    "azure-tables": azure,
+    "splunk": splunk,
+    "strings": strings,
+    "datadog-csv": table(["Date", "Host", "Service", "Message"], lambda at, line: [iso(at, 3), "a", "sglang", line]),
+    "grafana-csv": table(["labels", "Time", "Line", "tsNs"], lambda at, line: ["{}", "", line, ms(at) * 10**6]),
+    "insights-csv": table(["@timestamp", "@message"], lambda at, line: [iso(at, 3).replace("T", " ")[:-1], line]),
+    "kibana-csv": table(
+        ["@timestamp", "_id", "kubernetes.pod.name", "message"],
+        lambda at, line: [f"{at:%b} {at.day}, {at:%Y @ %H:%M:%S}.000", "x", "sglang-0", line],
+    ),
+    "splunk-csv": table(["_raw", "_time", "host"], lambda at, line: [line, iso(at, 3), "node-a"]),
     "cri-in-kubectl": lambda lines: "".join(
         f"[pod/a-0/b] {line}\n" for line in cri(lines).removesuffix("\n").split("\n")
     ),
 }
+
+
+LEARNT = {
+    "kail": each(lambda at, line: f"serving/sglang-0[server]: {line}"),
+    "heroku": each(lambda at, line: f"{iso(at, 6)} app[web.1]: {line}"),
+    "moreutils": each(lambda at, line: f"{at:%b %d %H:%M:%S} {line}"),
+    "journal-delta": each(lambda at, line: f"[{at.timestamp() % 10**6:12.6f} <    0.000120 >] a sglang[4120]: {line}"),
+    "aws-tail": each(lambda at, line: f"{iso(at, 6)} sglang/server/abc123 {line}"),
+    "torchrun": each(lambda at, line: f"[default0]:{line}"),
+    "ranks": each(lambda at, line: f"[rank0]: {line}"),
+    "mpirun": each(lambda at, line: f"[1,0]<{'stdout' if 'GET' in line else 'stderr'}>: {line}"),
+    "honcho": each(lambda at, line: f"{at:%H:%M:%S} sglang.1   | {line}"),
+    "gitlab": each(lambda at, line: f"{iso(at, 6)} 00{'O' if 'GET' in line else 'E'} {line}"),
+    "airflow": each(lambda at, line: f"[{iso(at, 3)[:-1]}+0000] {{subprocess.py:93}} INFO - {line}"),
+    "skypilot": each(lambda at, line: f"(head, rank=0, pid=4120) {line}"),
+    "loguru": each(lambda at, line: f"{iso(at, 3)[:-1]} | {'ERROR' if 'GET' in line else 'INFO':8} | a:b:12 - {line}"),
+    "two-stamps": each(lambda at, line: f"{iso(at)} {iso(at)} {line}"),
+    "bullets": each(lambda at, line: f"- {line}"),
+    "added": each(lambda at, line: f"+{line}"),
+    "cat-n": numbered("{:6}\t{}"),
+    "less-N": numbered("{:7} {}"),
+    "nl": numbered("{:5}: {}"),
+    "bat": numbered("{:4}   │ {}"),
+    "docker-under-a-path": lambda lines: "".join(
+        f"/var/log/sglang/current:{line}\n" for line in docker(lines).removesuffix("\n").split("\n")
+    ),
+}
+"""Prefixes that no rule knows."""
+
+WRITERS |= LEARNT
 
 
 def tarred(name: str, data: bytes) -> bytes:
@@ -228,6 +365,17 @@ def zstandard_frames(data: bytes) -> bytes:
     return b"".join(zstandard.ZstdCompressor().compress(part) for part in (data[:half], data[half:]))
 
 
+def export(data: bytes) -> bytes:
+    """The journal's export format."""
+    entries = b""
+    for at, line in timed(data.decode("utf-8", "replace")):
+        text = line.encode()
+        size = len(text).to_bytes(8, "little")
+        entries += f"__CURSOR=s=1;i={len(entries)}\n__REALTIME_TIMESTAMP={round(at.timestamp() * 1e6)}\n".encode()
+        entries += b"MESSAGE=%s\n\n" % text if line.isprintable() else b"MESSAGE\n%s%s\n\n" % (size, text)
+    return entries
+
+
 PACKERS: dict[str, Callable[[str, bytes], tuple[str, bytes]]] = {
     "gz": lambda name, data: (f"{name}.gz", gzip.compress(data)),
     "gz-members": lambda name, data: (f"{name}.gz", gzip.compress(data[:1000]) + gzip.compress(data[1000:])),
@@ -239,6 +387,7 @@ PACKERS: dict[str, Callable[[str, bytes], tuple[str, bytes]]] = {
     "tar.gz": lambda name, data: (f"{name}.tar.gz", gzip.compress(tarred(name, data))),
     "tar.zst": lambda name, data: (f"{name}.tar.zst", zstandard_frames(tarred(name, data))),
     "gz-in-tar.xz": lambda name, data: (f"{name}.tar.xz", lzma.compress(tarred(f"{name}.gz", gzip.compress(data)))),
+    "journal-export": lambda name, data: (name, export(data)),
     "utf-16": lambda name, data: (name, data.decode("utf-8", "replace").encode("utf-16")),
     "bom-crlf": lambda name, data: (name, b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n")),
 }

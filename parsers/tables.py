@@ -1,0 +1,63 @@
+"""Tables of log entries: what Datadog, Grafana, Kibana, CloudWatch, Azure, Splunk and Google export as CSV or TSV.
+
+A cell may hold quotes and newlines. A row is turned into one JSON object a line, which `envelopes.objects` reads.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import orjson
+
+from sglang_lifecycle.parsers.envelopes import objects
+from sglang_lifecycle.parsers.lines import CAP
+from sglang_lifecycle.parsers.spool import Budget, Refused
+
+_NAME = re.compile(r"[\w@][\w@. /-]{0,63}")
+_ZONE = re.compile(r" ?[(\[]UTC[)\]]$", re.IGNORECASE)  # Azure says so of a column of times
+_SEPARATORS = ",\t;"
+_KNOWN = {name.lower(): name for name in reversed(objects.NAMES)}
+
+
+def is_table(head: bytes) -> bool:
+    """Whether a text that begins like `head` is such a table: its first line names columns, one of them of the text."""
+    first, _, rest = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+    line = first.decode("utf-8", "replace").strip()
+    names = _names(line, _separator(line))
+    quoted = rest.startswith(b'"')
+    return any(name in objects.TEXTS for name in names) and (len(names) > 1 or (quoted and line.startswith('"')))
+
+
+def entries(path: Path) -> Iterator[bytes]:
+    """The rows as lines. Raises `Refused`, OSError."""
+    csv.field_size_limit(CAP)
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        line = file.readline().strip()
+        separator = _separator(line)
+        names = _names(line, separator)
+        budget = Budget(path.stat().st_size)
+        try:
+            for row in csv.reader(file, delimiter=separator):
+                entry = orjson.dumps(dict(zip(names, row, strict=False))) + b"\n"
+                budget.take(len(entry))
+                yield entry
+        except csv.Error as error:
+            raise Refused(f"a table that cannot be read: {error}") from error
+
+
+def _separator(line: str) -> str:
+    return max(_SEPARATORS, key=line.count)
+
+
+def _names(line: str, separator: str) -> Sequence[str]:
+    """The names of columns as collectors have them; none where the line is no list of names."""
+    try:
+        cells = [_ZONE.sub("", cell) for cell in next(csv.reader([line], delimiter=separator), [])]
+    except csv.Error:  # a carriage return within the line
+        return ()
+    if len(set(cells)) < len(cells) or not all(map(_NAME.fullmatch, cells)):
+        return ()
+    return [_KNOWN.get(cell.lower(), cell) for cell in cells]
