@@ -146,9 +146,9 @@ class Scene:
 
     @cached_property
     def plain_ends(self) -> list[Attempt]:
-        """Attempts ended by an abort without a reason, by the time of their end."""
+        """Attempts ended by an abort without a reason, by the place of their end: some of the times are coarse."""
         ended = [a for a in self.attempts if a.finish is not None and ended_plainly(a.finish)]
-        return sorted(ended, key=lambda a: (a.ended_at or 0.0, a.finish_order or 0))
+        return sorted(ended, key=lambda a: a.finish_order or 0)
 
     @cached_property
     def ended_with(self) -> dict[str, list[Attempt]]:

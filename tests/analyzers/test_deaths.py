@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import Case, answered, crashed, decode, hold, prefill, said, started, stream
+from cases import Case, answered, crashed, decode, hold, prefill, said, started, stream, told, turn
 from lines import Story, used
 
 RESTARTED = (
@@ -210,3 +210,30 @@ ECHOES = {
 @pytest.mark.parametrize("name", ECHOES)
 def test_an_echo_is_not_the_cause(name: str, tmp_path: Path) -> None:
     hold(ECHOES[name], tmp_path)
+
+
+# What its session refuses waits in the queue for its answer, as all do.
+STUB = (
+    started(0, 10) + used("a", 10, 10)[:1] + prefill(10, 0) + decode([12], 1) + turn("t", 13, 13)[:1]
+    + said(13, "Invalid request: session id S does not exist, self.rid='t'") + decode([14, 16], 1, 1)
+)  # fmt: skip
+UNANSWERED = {
+    "a crash": (crashed(18), "scheduler-crash"),
+    "a kill": (ended(18, -9), "process-killed"),
+    "another start": (started(40, 20) + used("later", 60, 60)[:1], "process-killed"),
+}
+
+
+@pytest.mark.parametrize("name", UNANSWERED)
+def test_a_refusal_that_was_not_told_any_more_is_behind_the_death(name: str, tmp_path: Path) -> None:
+    death, cause = UNANSWERED[name]
+    verdict = told(Case(STUB + death, "t"), tmp_path)
+    assert (verdict.cause, verdict.confidence) == (cause, "likely")
+    assert "session-unknown" in [link.cause for link in verdict.chain]
+    assert {"session-unknown", "client-disconnect"} <= {each.cause for each in verdict.candidates}
+
+
+@pytest.mark.parametrize(("more", "says"), [([], "in-flight"), (said(18, TERM), "server-shutdown")])
+def test_a_refusal_may_not_have_been_told_when_the_log_ends(more: Story, says: str, tmp_path: Path) -> None:
+    hold(Case(STUB + more, "t", says=says), tmp_path)
+    hold(Case(STUB + more, "t", says="session-unknown"), tmp_path)
