@@ -90,7 +90,7 @@ def replaced(scene: Scene, attempt: Attempt) -> Finding | None:
 
     The one that is named is replaced; what hangs below it is cleared with its branch.
     """
-    if attempt.session_id is None or attempt.finish_order is None or attempt.finish is None:
+    if attempt.session_id is None or attempt.finish_order is None or attempt.finish is None or _refused(attempt):
         return None
     for named in (attempt.rid, *ancestors(scene, attempt)):
         for newer in replacing(scene).get((attempt.session_id, named), ()):

@@ -102,7 +102,16 @@ HELD = (  # `v` waits, is replaced, and is let in 89 seconds later; its Finish i
     + turn("n", 12, 108, of="{'id': 'S', 'rid': 'v', 'replace': True}") + decode(range(14, 100, 8), 1, 2)
     + prefill(101, 0, 1) + prefill(101, 1) + decode([104], 1)
 )  # fmt: skip
+NEVER_IN_IT = (  # `r-2` was refused, so that no replace reaches it; the line of the call that ended it is lost
+    turn("r-1", 0, 9, LENGTH) + prefill(0, 0) + turn("r-2", 2, 2, of="{'id': 'S', 'rid': 'r-1'}")[:1]
+    + said(2, "Invalid request session id, self.rid='r-2'")
+    + turn("r-3", 3, 12, LENGTH, "{'id': 'S', 'rid': 'r-1', 'replace': True}")
+    + turn("r-2", 2, 5, IN_QUEUE, "{'id': 'S', 'rid': 'r-1'}")[1:] + answered(5, "/generate")
+)  # fmt: skip
 CASES = {
+    "a turn that its session had refused before a replace": Case(
+        NEVER_IN_IT, "r-2", {"session-branch-cleared", "session-replaced"}, says="explicit-abort", version="0.5.8"
+    ),
     "one that waited long after it was replaced": Case(HELD, "v", unproven=LEFT, says="session-replaced"),
     "a call that closes a session whose id looks like a disconnect": Case(
         CLOSING, "r", unproven=LEFT, says="in-flight"
