@@ -89,6 +89,12 @@ CASES = {
     "a stream that left before a kill, beside a health check": Case(
         PROBED, "a", unproven={"process-killed"}, says="client-disconnect"
     ),
+    "one whose answer was written, and whose Finish the log lacks, before a crash": Case(
+        started(0, 10) + used("big", 8, 8)[:1] + used("a", 10, 10)[:1] + prefill(10, 0, new=2)
+        + decode(range(12, 20, 4), 2) + answered(20, "/generate") + crashed(21)
+        + said(21, QUIT),
+        "a", unproven=DEATHS, says="finished",
+    ),
     "one that left an idle server, before a crash": Case(
         IDLE + NEXT + crashed(7205), "s", DEATHS, says="client-disconnect"
     ),
