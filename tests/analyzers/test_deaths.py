@@ -18,6 +18,7 @@ OF_ANOTHER = (
 )
 OF_ITS_OWN = OF_ANOTHER.replace("10:01:30", "10:00:30").replace("4242 (python3)", "777 (sglang::schedul)")
 QUIT = "SIGQUIT received. signum=None, frame=None. It usually means one child failed."
+QUEUED = "{'type': 'abort', 'message': 'Abort in waiting queue'}"
 LISTED = "Gracefully exiting... Remaining number of requests 1. Remaining requests remaining_rids=['a']."
 
 
@@ -60,6 +61,11 @@ PROBED = (
 IDLE = started(pid=10) + stream("s", 10) + answered(10, "/generate") + prefill(10, 0) + decode([12, 14], 1)
 NEXT = used("x", 7200, 7200)[:1] + prefill(7200, 0) + decode([7202, 7204], 1)
 OF_THE_NEXT = "2026-11-29T12:00:05+00:00 node kernel: Out of memory: Killed process 10 (python3) total-vm:9kB"
+CAME_BACK = (  # `s` alone is in the batch at 26: `w`, which came after the last one, was aborted before that
+    IDLE + said(20, "KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_token_ratio: 0.7 -> 0.9")
+    + used("w", 22, 24, QUEUED)[:1] + answered(24, "/abort_request") + used("w", 22, 24, QUEUED)[1:]
+    + answered(24, "/generate") + prefill(26, 0) + decode([28], 1) + crashed(30) + said(30, QUIT)
+)  # fmt: skip
 DEATHS = frozenset({"scheduler-crash", "process-killed"})
 SHUT = frozenset({"server-shutdown"})
 CASES = {
@@ -94,6 +100,9 @@ CASES = {
         + decode(range(12, 20, 4), 2) + answered(20, "/generate") + crashed(21)
         + said(21, QUIT),
         "a", unproven=DEATHS, says="finished",
+    ),
+    "one that was retracted and came back when whoever had come since was gone": Case(
+        CAME_BACK, "s", says="scheduler-crash"
     ),
     "one that left an idle server, before a crash": Case(
         IDLE + NEXT + crashed(7205), "s", DEATHS, says="client-disconnect"
