@@ -173,9 +173,10 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     lines = [f for f in (start, attempt.finish, call.fact if call is not None else None) if f is not None]
     others = f", together with {len(members) - 1} others" if len(members) > 1 else ""
     finding = Finding(kind, "likely", f"Cut by {what}{others}; nothing that was in flight outlived it.", lines)
-    roots = prefixes.left(scene, attempt) or (aborts and prefixes.any_root(scene, attempt, members))
+    roots = bool(prefixes.left(scene, attempt) or prefixes.silent(scene, attempt))
+    roots = roots or (bool(aborts) and prefixes.any_root(scene, attempt, members))
     others_too = [c for c in scene.engine_causes(attempt.ended_at or 0.0) if c != kind]
-    names = ["explicit-abort", "abort-all", *["abort-prefix-collision"] * bool(roots), *others_too]
+    names = ["explicit-abort", "abort-all", *["abort-prefix-collision"] * roots, *others_too]
     finding.candidates = [(c, WOULD_DECIDE[c]) for c in names]
     if not aborts:
         finding.ruled_out.append(Cause("abort-all", "no /abort_request stands before the end"))
@@ -275,8 +276,10 @@ def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
     if finding is None:
         return None
     calls = _fresh(scene, _aborts_near(scene, [attempt]), [attempt])
-    roots = prefixes.any_root(scene, attempt, crowd(scene, attempt))
-    for cause in [*["explicit-abort"] * bool(calls), *["abort-prefix-collision"] * roots]:
+    members = crowd(scene, attempt)
+    roots = prefixes.any_root(scene, attempt, members)
+    called = ["explicit-abort", *["abort-all"] * (len(members) > 1)] if calls else []
+    for cause in [*called, *["abort-prefix-collision"] * roots]:
         finding.confidence = "likely"
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != cause]
         finding.admit(cause, WOULD_DECIDE[cause])

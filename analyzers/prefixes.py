@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, Scene
 from sglang_lifecycle.analyzers.strokes import TOGETHER
+from sglang_lifecycle.analyzers.texts import ended_plainly
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 
@@ -33,17 +34,25 @@ def left(scene: Scene, attempt: Attempt) -> list[tuple[Attempt, Fact]]:
 
 
 def present(scene: Scene, attempt: Attempt) -> list[Attempt]:
-    """The requests whose rid is its prefix and that were there when it ended: a call may have named them.
+    """The requests whose rid is its prefix and that were there when it ended, or just before: a call may name them.
 
     Of one that it named there is no `Finish` where its client left, or it follows soon: what runs meets the abort at
-    its next result, and that may be its last.
+    its next result, and that may be its last. And so one that ran ends later than the root that waited.
     """
-    end, ended = attempt.finish_order or 0, attempt.ended_at or 0.0
-    return [
-        a for a in scene.prefixes(attempt.rid)
-        if a.received is not None and a.order < end
-        and (a.finish is None or ((a.finish_order or 0) > end and (a.ended_at or 0.0) - ended <= CALL_BEFORE))
-    ]  # fmt: skip
+    return [a for a in scene.prefixes(attempt.rid) if a.received is not None and _was_there(a, attempt)]
+
+
+def silent(scene: Scene, attempt: Attempt) -> list[Attempt]:
+    """Those of them that have no `Finish`: their client may have left, of which a stream's writes no line."""
+    return [root for root in present(scene, attempt) if root.finish is None]
+
+
+def _was_there(root: Attempt, attempt: Attempt) -> bool:
+    end, over = attempt.finish_order or 0, root.finish_order
+    if root.order > end or (over is not None and over < attempt.order):
+        return False  # one had ended before the other came
+    apart = abs((root.ended_at or 0.0) - (attempt.ended_at or 0.0))
+    return root.finish is None or (apart <= CALL_BEFORE and ((over or 0) > end or ended_plainly(root.finish)))
 
 
 def any_root(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> bool:

@@ -101,6 +101,15 @@ BRANCH = (  # `t-1` is replaced, and with it goes `t-12`, whom an abort of `t-1`
     + turn("t-12", 2, 6, ABORTED, "{'id': 'S', 'rid': 't-1'}")
     + turn("new", 4, 9, of="{'id': 'S', 'rid': 't-1', 'replace': True}") + answered(9, "/generate")
 )  # fmt: skip
+SILENT_BEFORE_AN_UPDATE = (  # the stream's client left, of which no line tells
+    stream("job-1", 0) + answered(0, "/generate") + prefill(0, 0) + used("job-12", 1, 5)[:1] + decode([3], 1, 1)
+    + ended(5, "job-12", reason=QUEUED, since=1) + said(6, "Start update_weights. Load format=auto")
+    + answered(8, "/update_weights_from_disk") + later(10)
+)  # fmt: skip
+AFTER_ANOTHER_STROKE = (  # `job-1` waited and ended at once, `job-12` ran
+    came("job-12", "job-1", "x") + decode([3], 1, 2) + answered(5, CALL) + ended(5, "job-1", reason=QUEUED)
+    + answered(5, CALL) + ended(5, "x", reason=QUEUED) + ended(6, "job-12") + later(10)
+)  # fmt: skip
 
 
 def finely(story: Story, second: float) -> Story:
@@ -130,6 +139,12 @@ CASES = {
     "one that a pause ended just before an update began": Case(PAUSED_AND_UPDATED, "x", says="pause-abort"),
     "one that was sent again before all was aborted": Case(SENT_AGAIN, "again", says="abort-all", version="0.5.3"),
     "one whose branch was cleared as its prefix was aborted": Case(BRANCH, "t-12", says="abort-prefix-collision"),
+    "one whose prefix's client left before an update began": Case(
+        SILENT_BEFORE_AN_UPDATE, "job-12", says="abort-prefix-collision"
+    ),
+    "one that ran, and ended after its prefix and another": Case(
+        AFTER_ANOTHER_STROKE, "job-12", says="abort-prefix-collision"
+    ),
     "one that fell with a stream whose end is coarsely dated": Case(
         COARSE_AND_FINE, "job-12", says="abort-prefix-collision"
     ),
