@@ -11,13 +11,12 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
-from sglang_lifecycle.analyzers import rid_validity, session_params, twins
+from sglang_lifecycle.analyzers import prefixes, rid_validity, session_params, twins
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import (
     ABORT_BY_PREFIX,
     ABORT_FINISHES,
     ABORT_OF_ALL,
-    GRAMMAR_ABORTS_BY_RID,
     PARENT_REFUSED_SILENTLY,
     REPLACES,
     TIMEOUT_BY_RID,
@@ -58,6 +57,7 @@ WOULD_DECIDE = {
     "pause-abort": "the access log with /pause_generation around the end",
     "weight-update-abort": "the access log with /update_weights… around the end",
     "running-timeout": "SGLANG_REQ_RUNNING_TIMEOUT of the server: a prompt that is prefilled in chunks ends like this",
+    "duplicate-rid": "which request of its rid the abort was sent for: the log of its client",
     "client-disconnect": "the proxy's or client's log: did it close the connection?",
 }
 
@@ -110,6 +110,8 @@ def _further(scene: Scene, attempt: Attempt) -> list[str]:
     at_once = (finish.completion_tokens or 0) <= 1
     if attempt.parent_rid is not None and at_once and release.may_have(PARENT_REFUSED_SILENTLY):
         found += sorted(_REFUSED)
+    if twins.left(scene, attempt) is not None:
+        found.append("duplicate-rid")
     return found
 
 
@@ -173,7 +175,10 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     lines = [f for f in (start, attempt.finish, call.fact if call is not None else None) if f is not None]
     others = f", together with {len(members) - 1} others" if len(members) > 1 else ""
     finding = Finding(kind, "likely", f"Cut by {what}{others}; nothing that was in flight outlived it.", lines)
-    names = ["explicit-abort", "abort-all", *["abort-prefix-collision"] * bool(left(scene, attempt))]
+    roots = bool(prefixes.left(scene, attempt) or prefixes.silent(scene, attempt))
+    roots = roots or (bool(aborts) and prefixes.any_root(scene, attempt, members))
+    others_too = [c for c in scene.engine_causes(attempt.ended_at or 0.0) if c != kind]
+    names = ["explicit-abort", "abort-all", *["abort-prefix-collision"] * roots, *others_too]
     finding.candidates = [(c, WOULD_DECIDE[c]) for c in names]
     if not aborts:
         finding.ruled_out.append(Cause("abort-all", "no /abort_request stands before the end"))
@@ -193,6 +198,7 @@ def _engine(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> tuple
     starts = [
         f for f in scene.life.of(Event.WEIGHTS_UPDATE)
         if f.at is not None and -CALL_AFTER <= ended - f.at <= CALL_BEFORE and not _over_before(scene, f, attempt)
+        and not _begun_after(scene, f, members)
     ]  # fmt: skip
     call = min(calls, key=lambda c: c.order, default=None)
     if call is None and not starts:
@@ -218,6 +224,13 @@ def _over_before(scene: Scene, start: Fact, attempt: Attempt) -> bool:
     """Whether a weight update was answered before a request came."""
     begun = scene.places[id(start)]
     return any(begun < order < attempt.order for order in scene.call_orders.get("weights", ()))
+
+
+def _begun_after(scene: Scene, start: Fact, members: Sequence[Attempt]) -> bool:
+    """Whether a weight update began after a stroke: one process writes that line, then aborts, then writes the ends."""
+    logs = {a.finish.process for a in members if a.finish is not None}
+    last = max(a.finish_order or 0 for a in members)
+    return start.process in logs and scene.places[id(start)] > last + _LATE
 
 
 def _aborts_near(scene: Scene, members: Sequence[Attempt]) -> list[Call]:
@@ -265,8 +278,10 @@ def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
     if finding is None:
         return None
     calls = _fresh(scene, _aborts_near(scene, [attempt]), [attempt])
-    roots = bool(left(scene, attempt) or _open_prefixes(scene, attempt))
-    for cause in [*["explicit-abort"] * bool(calls), *["abort-prefix-collision"] * roots]:
+    members = crowd(scene, attempt)
+    roots = prefixes.any_root(scene, attempt, members)
+    called = ["explicit-abort", *["abort-all"] * (len(members) > 1)] if calls else []
+    for cause in [*called, *["abort-prefix-collision"] * roots]:
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != cause]
         finding.soften((cause, WOULD_DECIDE[cause]))
     return finding
@@ -274,13 +289,18 @@ def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
 
 def _twin_left(scene: Scene, attempt: Attempt) -> Finding | None:
     """The client of a request that it displaced left: the abort of their rid hits whoever has it now (to 0.5.9)."""
-    gone = twins.left(scene, attempt)
+    gone, members = twins.left(scene, attempt), crowd(scene, attempt)
     if gone is None:
         return None
+    calls = _aborts_near(scene, members) or _engine(scene, attempt, members)
+    if calls and scene.places[id(gone)] < attempt.order:
+        return None  # it came later, and something else may have ended it
     text = "The client of an earlier request with its rid left, and the abort of that rid ended this one."
     finding = Finding("duplicate-rid", "likely", text, [gone, *_ends(attempt)])
     finding.chain.append(Cause("client-disconnect", "the first one's client left", [gone], rid=attempt.rid))
-    finding.candidates.append(("explicit-abort", WOULD_DECIDE["explicit-abort"]))
+    collided = prefixes.any_root(scene, attempt, members)
+    names = ["explicit-abort", *["abort-prefix-collision"] * collided, *["abort-all"] * bool(calls)]
+    finding.candidates += [(name, WOULD_DECIDE[name]) for name in names]
     return finding
 
 
@@ -289,7 +309,7 @@ def _prefix_left(scene: Scene, attempt: Attempt) -> Finding | None:
 
     Its client left, or, from 0.4.10 to 0.5.15, its grammar refused a token.
     """
-    roots, members = left(scene, attempt), crowd(scene, attempt)
+    roots, members = prefixes.left(scene, attempt), crowd(scene, attempt)
     if not roots or _fresh(scene, _aborts_near(scene, members), members):
         return None
     root, gone = roots[0]
@@ -312,43 +332,20 @@ _PREFIX_ENDS = {
 """What aborts a request by its rid, without a call."""
 
 
-def left(scene: Scene, attempt: Attempt) -> list[tuple[Attempt, Fact]]:
-    """The requests whose rid is its prefix and that were aborted just before it ended, with the line that says so.
-
-    By its client, which left (0.4.4 on), or by its grammar, which refused a token (0.4.10 to 0.5.15).
-    """
-    ended = attempt.ended_at
-    if ended is None or not scene.release.may_have(ABORT_BY_PREFIX):
-        return []
-    events = [Event.CLIENT_DISCONNECTED]
-    if scene.release.may_have(GRAMMAR_ABORTS_BY_RID):
-        events.append(Event.GRAMMAR_TOKEN_REFUSED)
-    return [
-        (root, fact)
-        for root in scene.prefixes(attempt.rid)
-        for fact in root.of(*events)[:1]
-        if fact.at is not None and -CALL_AFTER < ended - fact.at <= TOGETHER
-    ]
-
-
-def _open_prefixes(scene: Scene, attempt: Attempt) -> list[Attempt]:
-    """The requests whose rid is its prefix, there when it ended and without a `Finish`: a call may have named them."""
-    end = attempt.finish_order or 0
-    return [a for a in scene.prefixes(attempt.rid) if a.received is not None and a.finish is None and a.order < end]
-
-
 def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     """`/abort_request` near the end: for this rid, for a rid that is its prefix, or for all."""
     members = crowd(scene, attempt)
-    calls = _aborts_near(scene, members)
-    if not calls:
+    near = _aborts_near(scene, members)
+    if not near:
         return None
-    calls = _fresh(scene, calls, members) or calls[-1:]
+    calls = _fresh(scene, near, members) or near[-1:]
     assert attempt.finish is not None
     finding = _called(scene, attempt, members, calls)
-    roots = left(scene, attempt) or _open_prefixes(scene, attempt)
-    if finding is not None and roots:
+    if finding is not None and prefixes.any_root(scene, attempt, members):
         finding.admit("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"])
+    if finding is not None and any(_of_all(scene, members, each) for each in near if each not in calls):
+        finding.ruled_out = [each for each in finding.ruled_out if each.cause != "abort-all"]
+        finding.admit("abort-all", WOULD_DECIDE["abort-all"])
     engine = _engine(scene, attempt, members)
     if finding is not None and engine is not None and engine[0] not in dict(finding.candidates):
         finding.admit(engine[0], WOULD_DECIDE[engine[0]])
@@ -356,16 +353,21 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     return finding
 
 
+def _of_all(scene: Scene, members: Sequence[Attempt], call: Call) -> bool:
+    """Whether nobody is known to have outlived a call: what ran may end by it later than what waited."""
+    return not any(surely_met(scene, each, call) for each in survivors(scene, members, call))
+
+
 def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: Sequence[Call]) -> Finding | None:
     """What some abort calls tell of a stroke and of one that it ended."""
     assert attempt.finish is not None
     alone = len(members) == 1
     lives_on = [a for a in survivors(scene, members, calls[0]) if surely_met(scene, a, calls[0])]
-    roots = [a for a in members if not _prefixes(a, members)]
+    roots = [a for a in members if not prefixes.among(members, a)]
     lines: list[Fact] = [calls[0].fact, attempt.finish]
-    prefixes = _prefixes(attempt, members)
-    if prefixes and len(roots) <= len(calls) < len(members):
-        return _collision(scene, attempt, prefixes, calls, members, lives_on)
+    shorter = prefixes.among(members, attempt)
+    if shorter and len(roots) <= len(calls) < len(members):
+        return _collision(scene, attempt, shorter, calls, members, lives_on)
     if len(calls) >= len(roots):
         finding = Finding(
             "explicit-abort",
@@ -420,16 +422,10 @@ def _proof(others: Sequence[Attempt]) -> list[Fact]:
     return [a.finish for a in others[:1] if a.finish is not None]
 
 
-def _prefixes(attempt: Attempt, members: Sequence[Attempt]) -> list[Attempt]:
-    """Members of a stroke whose rid is a proper prefix of the attempt's, shortest first."""
-    found = [a for a in members if a.rid != attempt.rid and attempt.rid.startswith(a.rid)]
-    return sorted(found, key=lambda a: len(a.rid))
-
-
 def _collision(
     scene: Scene,
     attempt: Attempt,
-    prefixes: Sequence[Attempt],
+    shorter: Sequence[Attempt],
     calls: Sequence[Call],
     members: Sequence[Attempt],
     lives_on: Sequence[Attempt],
@@ -437,7 +433,7 @@ def _collision(
     """The scheduler aborts every rid that begins with the one named (0.4.4 to 0.5.23)."""
     if not scene.release.may_have(ABORT_BY_PREFIX):
         return None
-    root = prefixes[0]
+    root = shorter[0]
     assert attempt.finish is not None
     finding = Finding(
         "abort-prefix-collision",
@@ -449,7 +445,7 @@ def _collision(
         Cause("explicit-abort", f"{root.rid!r} was aborted by /abort_request", _ends(root), rid=root.rid)
     )
     finding.candidates.append(("explicit-abort", WOULD_DECIDE["explicit-abort"]))
-    if not lives_on and len(members) > len(prefixes) + 1:
+    if not lives_on:
         finding.candidates.append(("abort-all", WOULD_DECIDE["abort-all"]))
     return finding
 

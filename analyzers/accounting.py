@@ -123,8 +123,9 @@ def _all_new(scene: Scene, index: int) -> bool:
         return False
     began, ended = _apart(scene)
     apart_ = bisect.bisect_left(began, order) - bisect.bisect_right(ended, order)
-    came = bisect.bisect_left(_arrivals(scene), order) - bisect.bisect_right(_arrivals(scene), previous)
-    return apart_ == 0 and new <= came
+    arrivals = _arrivals(scene)
+    since = slice(bisect.bisect_right(arrivals, (previous, scene.life.size)), bisect.bisect_left(arrivals, (order, -1)))
+    return apart_ == 0 and new <= sum(over > order for _, over in arrivals[since])
 
 
 def seen(fact: Fact) -> int:
@@ -133,9 +134,16 @@ def seen(fact: Fact) -> int:
 
 
 @per_scene
-def _arrivals(scene: Scene) -> list[int]:
-    """The places of the records that began an attempt."""
-    return sorted(a.order for a in scene.attempts if a.received is not None)
+def _arrivals(scene: Scene) -> list[tuple[int, int]]:
+    """The places of the records that began an attempt, each with that from which on it was not in the engine."""
+    return sorted((a.order, _over(scene, a)) for a in scene.attempts if a.received is not None)
+
+
+def _over(scene: Scene, attempt: Attempt) -> int:
+    """The place of the line that tells of an attempt's end, or that its client had gone; the log's end where none."""
+    gone = attempt.of(Event.CLIENT_DISCONNECTED)
+    told = [*[scene.places[id(fact)] for fact in gone[:1]], attempt.finish_order]
+    return min((place for place in told if place is not None), default=scene.life.size)
 
 
 @per_scene

@@ -33,16 +33,41 @@ def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
     finding = outcomes.by_message(scene, attempt, rejected[0])
     finding.missing.append("its Finish: a refused request waits in the queue, where something else may have ended it")
     if attempt.received is not None and not scene.hides_finishes:
+        end = deaths.death(scene) or deaths.replaced(scene)
+        end = end if end is not None and end.order > attempt.order else None
+        if end is not None and end.cause in deaths.FINAL and gone_by(scene, attempt) is None:
+            return _unanswered(attempt, finding, end)
         text = f"Refused on arrival ({finding.cause}); the answer waits in the queue, and no Finish shows its delivery."
         names = [
             (finding.cause, "its Finish"),
+            *finding.candidates,
             ("client-disconnect", "the client's log: did it leave before the answer?"),
         ]
+        if end is not None:
+            names.append((end.cause, "its Finish: was it answered before the end of the server?"))
+        else:
+            names.append(("in-flight", "the lines that follow"))
         unsure = undecided(text, names, finding.evidence)
         unsure.chain, unsure.missing, unsure.stage = finding.chain, finding.missing, finding.stage
         return unsure
     others = ("client-disconnect", "waiting-timeout", "explicit-abort")
     finding.soften(*((other, "its Finish: the refusal is told when its turn in the queue comes") for other in others))
+    return finding
+
+
+def _unanswered(attempt: Attempt, refusal: Finding, end: deaths.Death) -> Finding:
+    """The server died while the answer to a refused request waited in the queue (0.4.9 to 0.5.23)."""
+    text = f"Refused on arrival ({refusal.cause}); its answer still waited in the queue when {end.summary}."
+    finding = Finding(end.cause, "likely", text, [*attempt.begun, *end.evidence[:1], *refusal.evidence])
+    finding.chain = [*end.chain, Cause(refusal.cause, refusal.summary, refusal.evidence), *refusal.chain]
+    finding.candidates = [
+        (refusal.cause, "its Finish, if the logs lack it"),
+        ("client-disconnect", "the client's log: did it leave before that?"),
+    ]
+    for name, decides in end.candidates:
+        finding.admit(name, decides)
+    finding.missing, finding.stage = refusal.missing, "waiting"
+    finding.client_saw = "a connection reset, or a 5xx from a proxy"
     return finding
 
 

@@ -9,7 +9,7 @@ import bisect
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sglang_lifecycle.analyzers import abort_origin, session_trace, timeouts, twins
+from sglang_lifecycle.analyzers import prefixes, session_trace, timeouts, twins
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.limits import KINDS, SLACK, spent
 from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, ENGINE_CALL, Call, Scene
@@ -44,7 +44,7 @@ class Moments:
             for call in scene.calls_between(kind, ended - CALL_AFTER - slack, ended + ENGINE_CALL):
                 if call.order > order:
                     found.append((Abort(cause, None), call))
-        for root, fact in abort_origin.left(scene, attempt):
+        for root, fact in prefixes.left(scene, attempt):
             found.append((Abort("abort-prefix-collision", root.rid), Call("left", scene.places[id(fact)], fact)))
         if (gone := twins.left(scene, attempt)) is not None:
             found.append((Abort("duplicate-rid", attempt.rid), Call("left", scene.places[id(gone)], gone)))

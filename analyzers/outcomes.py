@@ -137,7 +137,11 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     gone = attempt.of(Event.CLIENT_DISCONNECTED)
     if gone and not _long_after(gone[0], finish):
         finding.cause = "finished-undelivered"
+        finding.summary = f"It ran to its end ({finish.finish_type or 'no reason given'}), but its client had gone."
         finding.evidence.append(gone[0])
+        if scene.mixed:
+            finding.confidence = "likely"
+            finding.candidates.append(("finished", "which server its disconnect is of: each may have had the rid"))
     elif (failed := spoilt(scene, attempt)) is not None:
         finding.cause, finding.http_status = "finished-undelivered", None
         finding.summary = f"It ran to its end ({finish.finish_type}), but its batch was not answered: {failed}."

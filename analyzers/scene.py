@@ -156,9 +156,9 @@ class Scene:
 
     @cached_property
     def plain_ends(self) -> list[Attempt]:
-        """Attempts ended by an abort without a reason, by the time of their end."""
+        """Attempts ended by an abort without a reason, by the place of their end: some of the times are coarse."""
         ended = [a for a in self.attempts if a.finish is not None and ended_plainly(a.finish)]
-        return sorted(ended, key=lambda a: (a.ended_at or 0.0, a.finish_order or 0))
+        return sorted(ended, key=lambda a: a.finish_order or 0)
 
     @cached_property
     def ended_with(self) -> dict[str, list[Attempt]]:
@@ -287,19 +287,24 @@ class Scene:
         earliest = list(accumulate((a.ended_at or 0.0 for a in reversed(attempts)), min))
         return attempts, earliest[::-1]
 
+    @cached_property
+    def _soonest(self) -> list[float]:
+        """For each of these attempts the earliest time at which it or a later one may have ended."""
+        return list(accumulate((_soonest_end(a) for a in reversed(self._latest[0])), min))[::-1]
+
     def outlived(self, order: int, at: float, number: int) -> bool:
         """Whether so many attempts that were between `Receive` and `Finish` at a place end at `at` or later.
 
         `at` is in UTC epoch seconds.
         """
         alive, ended = self.known_alive(order), bisect.bisect_right(self._ends, order)
-        attempts, earliest = self._latest
+        (attempts, _), earliest = self._latest, self._soonest
         looked_at = 0
         while alive >= number and ended < len(attempts) and earliest[ended] < at:
             if looked_at == _BLOCK:  # the log's clock has been set back
-                return sum((a.ended_at or 0.0) >= at for a in self.alive_at(order)) >= number
+                return sum(_soonest_end(a) >= at for a in self.alive_at(order)) >= number
             attempt = attempts[ended]
-            alive -= attempt.order < order and (attempt.ended_at or 0.0) < at
+            alive -= attempt.order < order and _soonest_end(attempt) < at
             ended, looked_at = ended + 1, looked_at + 1
         return alive >= number
 
@@ -307,6 +312,16 @@ class Scene:
         """Attempts received before a place and not finished there, those that never finish last."""
         silent = bisect.bisect_left(self._silent, order, key=lambda a: a.order)
         return self.alive_at(order) + self._silent[:silent]
+
+
+_COARSE = 1.0  # seconds by which the time of a line without one may be off, more than a stamp's
+
+
+def _soonest_end(attempt: Attempt) -> float:
+    """The earliest time of an attempt's end, UTC epoch seconds, where its record has no time of its own."""
+    finish, ended = attempt.finish, attempt.ended_at or 0.0
+    error = finish.at_error or 0.0 if finish is not None else 0.0
+    return ended - error if error > _COARSE else ended
 
 
 def _goes_on(scene: Scene, following: Scene) -> bool:

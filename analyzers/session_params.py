@@ -80,6 +80,8 @@ def _refused(turn: Attempt) -> bool:
         return True
     if any(fact.event is Event.REQUEST_REJECTED or fact.message_id is not None for fact in said):
         return False
+    if turn.of(Event.CLIENT_DISCONNECTED):
+        return False  # its status only says that its client had gone
     answered = turn.access.detail.get("http_status") if turn.access is not None and turn.finish is None else None
     ended = turn.finish.status_code if turn.finish is not None else answered
     return bool(turn.errors) or ended == 400
@@ -90,7 +92,7 @@ def replaced(scene: Scene, attempt: Attempt) -> Finding | None:
 
     The one that is named is replaced; what hangs below it is cleared with its branch.
     """
-    if attempt.session_id is None or attempt.finish_order is None or attempt.finish is None:
+    if attempt.session_id is None or attempt.finish_order is None or attempt.finish is None or _refused(attempt):
         return None
     for named in (attempt.rid, *ancestors(scene, attempt)):
         for newer in replacing(scene).get((attempt.session_id, named), ()):

@@ -114,15 +114,17 @@ def _cut(scene: Scene, attempt: Attempt, end: deaths.Death) -> Finding | None:
         return None
     listed = cut and entry is not None and dumped.certain(scene, entry)  # while it drains, one may still end
     sure = (listed or deaths.counted(scene)) and not end.candidates
-    return Finding(
+    finding = Finding(
         end.cause,
         "proven" if sure else "likely",
         f"It was in flight when {end.summary}.",
         [*attempt.begun, *end.evidence[:1], *([entry] if entry is not None else [])],
         chain=[link for link in end.chain if link.rid != attempt.rid],
-        candidates=list(_else(scene, attempt, end, sure)),
         client_saw="a connection reset, or a 5xx from a proxy",
     )
+    for name, decides in _else(scene, attempt, end, sure):
+        finding.admit(name, decides)
+    return finding
 
 
 def _else(scene: Scene, attempt: Attempt, end: deaths.Death, sure: bool) -> Iterator[Possible]:
@@ -131,6 +133,8 @@ def _else(scene: Scene, attempt: Attempt, end: deaths.Death, sure: bool) -> Iter
         yield "client-disconnect", "the client's log, or the crash dump (--crash-dump-folder)"
         if (decides := hidden(scene, attempt)) is not None:
             yield "finished", decides
+        elif attempt.stream is False and _answered(scene, attempt):
+            yield "finished", "its Finish: an HTTP 200 that none explains was written after it came"
         elif _fewer(scene):
             yield "finished", "its Finish: the crash dump counts fewer than these logs leave open"
     if end.cause == "scheduler-crash" and not scene.life.of(Event.PROCESS_SIGQUIT, Event.PROCESS_EXITED):

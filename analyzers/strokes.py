@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from sglang_lifecycle.analyzers.accounting import chunk, taking
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import ABORT_MEETS_CHUNKS
-from sglang_lifecycle.analyzers.scene import Call, Scene, per_scene
+from sglang_lifecycle.analyzers.scene import CALL_BEFORE, Call, Scene, per_scene
+from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS
 
 TOGETHER = 1.5
 """Seconds within which ends belong to one stroke."""
@@ -45,9 +46,9 @@ def _positions(scene: Scene) -> dict[Attempt, int]:
 
 def _one_stroke(earlier: Attempt, later: Attempt, calls: Sequence[int]) -> bool:
     """Whether two neighbouring ends fell together: close in time, both there, and no further abort call between."""
-    if (later.ended_at or 0.0) - (earlier.ended_at or 0.0) > TOGETHER:
+    if abs((later.ended_at or 0.0) - (earlier.ended_at or 0.0)) > TOGETHER:
         return False
-    start, end = sorted((earlier.finish_order or 0, later.finish_order or 0))
+    start, end = earlier.finish_order or 0, later.finish_order or 0
     if any(each.received is not None and each.order > start for each in (earlier, later)):
         return False  # one had ended before the other came
     return bisect.bisect_left(calls, end) == bisect.bisect_right(calls, start)
@@ -70,8 +71,21 @@ def survivors(scene: Scene, members: Sequence[Attempt], call: Call | None = None
         and not a.synthetic
         and a.finish is not None
         and a.finish.finish_type is not None  # else its line is cut, and how it ended not known
-        and not (_aborted(scene, a) and any(abs(at - end) <= TOGETHER + (at != a.ended_at) for at in a.ends))
+        and not (_aborted(scene, a) and _of_the_stroke(scene, a, last, end))
     ]
+
+
+def _of_the_stroke(scene: Scene, attempt: Attempt, last: int, end: float) -> bool:
+    """Whether a stroke may have aborted one that ended after its last end, at the place `last` and the time `end`.
+
+    At once; or, if it ran, when its next result was processed, which a long prefill of others delays.
+    """
+    if any(abs(at - end) <= TOGETHER + (at != attempt.ended_at) for at in attempt.ends):
+        return True
+    ended, calls = attempt.finish_order or 0, scene.call_orders.get("abort", [])
+    ran = attempt.finish is not None and attempt.finish.message_id in RUNNING_ABORTS
+    late = ran and (attempt.ended_at or 0.0) - end <= CALL_BEFORE
+    return late and bisect.bisect_left(calls, ended) == bisect.bisect_right(calls, last)
 
 
 def _aborted(scene: Scene, attempt: Attempt) -> bool:

@@ -8,10 +8,11 @@ QUEUE_ENDS = {
     "waiting_timeout": "waiting-timeout",
     "queue_full": "queue-full",
     "priority_evicted": "priority-evicted",
+    "priority_disabled": "priority-disabled",
     "abort_in_waiting_queue": "explicit-abort",
     "abort_before_prefill": "explicit-abort",
 }
-"""What ends a request in the waiting queue, each with its cause."""
+"""What ends a request in the waiting queue, or on its way into it, each with its cause: no session sees it finish."""
 
 RUNNING_ABORTS = frozenset({"aborted", "unknown_error"})
 """An abort without a reason of its own, told at a result of a request that ran."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import LENGTH, Case, answered, decode, hold, prefill, said, started, stream, told
+from cases import LENGTH, Case, answered, changed, decode, hold, prefill, said, started, stream, told, turn
 from lines import ABORTED, Story, used
 
-GONE = "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='job-1'"
+NOTICED = "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='{}'"
+GONE = NOTICED.format("job-1")
 CALL = "/abort_request"
 
 
@@ -69,7 +70,84 @@ UPDATED = (
     + answered(24, "/generate") + decode([26, 28], 1) + answered(33, CALL) + STRAGGLER[1:]
     + answered(34, "/generate") + answered(42, "/update_weights_from_disk")
 )  # fmt: skip
+QUEUED = "{'type': 'abort', 'message': 'Abort in waiting queue'}"
+ONE_OF_TWO_CALLS = (
+    came("job-1", "job-12", "z") + decode([3], 1, 2) + answered(5, CALL) + ended(5, "job-1", "job-12", reason=QUEUED)
+    + answered(5, CALL) + ended(5, "z", reason=QUEUED) + later(10)
+)  # fmt: skip
+STRUCK = came("run", "wait") + decode([3], 1, 1) + answered(5, CALL) + ended(5, "wait", reason=QUEUED)
+AT_ITS_NEXT_RESULT = STRUCK + ended(8, "run") + later(20)
+THEN_ANOTHER_CALL = (
+    STRUCK + used("new", 6, 6)[:1] + ended(8, "run") + answered(8, CALL) + prefill(9, 0)
+    + ended(12, "new", reason=LENGTH, since=6)
+)  # fmt: skip
+LAST_TOKEN = (
+    came("job-1", "job-12") + decode([3], 1, 1) + answered(5, CALL) + ended(5, "job-12", reason=QUEUED)
+    + ended(5, "job-1", reason=LENGTH) + later(10)
+)  # fmt: skip
+PAIR = came("job-1", "job-12") + decode([3], 2) + answered(5, CALL) + ended(5, "job-1", "job-12") + later(10)
+PAUSED_AND_UPDATED = (
+    came("x", "y") + decode([3], 2) + ended(5, "x", "y") + answered(5, "/pause_generation")
+    + answered(5, "/continue_generation") + said(5, "Start update_weights. Load format=auto")
+    + answered(7, "/update_weights_from_disk") + later(10)
+)  # fmt: skip
+SENT_AGAIN = (  # its client gave up and sent it again; then all were aborted
+    came("again") + decode([3], 1) + said(9, NOTICED.format("again")) + answered(9, "/generate", "400 Bad Request")
+    + used("again", 9, 9)[:1] + used("x", 9, 9)[:1] + answered(10, CALL) + ended(10, "again", "x", since=9)
+    + later(20)
+)  # fmt: skip
+BRANCH = (  # `t-1` is replaced, and with it goes `t-12`, whom an abort of `t-1` would have hit as well
+    turn("t-0", 0, 1) + changed(turn("t-1", 2, 5, QUEUED, "{'id': 'S', 'rid': 't-0'}"), "'y'", "''")
+    + turn("t-12", 2, 6, ABORTED, "{'id': 'S', 'rid': 't-1'}")
+    + turn("new", 4, 9, of="{'id': 'S', 'rid': 't-1', 'replace': True}") + answered(9, "/generate")
+)  # fmt: skip
+SILENT_BEFORE_AN_UPDATE = (  # the stream's client left, of which no line tells
+    stream("job-1", 0) + answered(0, "/generate") + prefill(0, 0) + used("job-12", 1, 5)[:1] + decode([3], 1, 1)
+    + ended(5, "job-12", reason=QUEUED, since=1) + said(6, "Start update_weights. Load format=auto")
+    + answered(8, "/update_weights_from_disk") + later(10)
+)  # fmt: skip
+AFTER_ANOTHER_STROKE = (  # `job-1` waited and ended at once, `job-12` ran
+    came("job-12", "job-1", "x") + decode([3], 1, 2) + answered(5, CALL) + ended(5, "job-1", reason=QUEUED)
+    + answered(5, CALL) + ended(5, "x", reason=QUEUED) + ended(6, "job-12") + later(10)
+)  # fmt: skip
+
+
+def finely(story: Story, second: float) -> Story:
+    """Ends whose records carry the time to the millisecond, as those of requests that are no streams do."""
+    return changed(story, "'e2e_latency'", f"'response_sent_to_client_ts': {second}, 'e2e_latency'")
+
+
+FIVE = 1795946405.0  # the second 5 of these stories, UTC epoch seconds
+COARSE_AND_FINE = (  # the stream's end has whole seconds alone, and stands first
+    came("job-12") + stream("job-1", 0) + used("job-120", 5, 5)[:1] + decode([3], 1, 1) + answered(5, CALL)
+    + stream("job-1", 0, 5, QUEUED)[1:] + finely(ended(5, "job-12"), FIVE + 0.1) + answered(5, CALL)
+    + finely(ended(5, "job-120", reason=QUEUED, since=5), FIVE + 0.2) + later(10)
+)  # fmt: skip
 CASES = {
+    "one that fell with its prefix, before the call that ended the next": Case(
+        ONE_OF_TWO_CALLS, "job-12", says="abort-prefix-collision"
+    ),
+    **{
+        f"{rid} of two, of which the one that ran met an abort of all at its next result{name}": Case(
+            story, rid, says="abort-all"
+        )
+        for name, story in {"": AT_ITS_NEXT_RESULT, ", before another call": THEN_ANOTHER_CALL}.items()
+        for rid in ("wait", "run")
+    },
+    "one whose prefix met the abort with its last token": Case(LAST_TOKEN, "job-12", says="abort-prefix-collision"),
+    "one that was there with its prefix alone when all was aborted": Case(PAIR, "job-12", says="abort-all"),
+    "one that a pause ended just before an update began": Case(PAUSED_AND_UPDATED, "x", says="pause-abort"),
+    "one that was sent again before all was aborted": Case(SENT_AGAIN, "again", says="abort-all", version="0.5.3"),
+    "one whose branch was cleared as its prefix was aborted": Case(BRANCH, "t-12", says="abort-prefix-collision"),
+    "one whose prefix's client left before an update began": Case(
+        SILENT_BEFORE_AN_UPDATE, "job-12", says="abort-prefix-collision"
+    ),
+    "one that ran, and ended after its prefix and another": Case(
+        AFTER_ANOTHER_STROKE, "job-12", says="abort-prefix-collision"
+    ),
+    "one that fell with a stream whose end is coarsely dated": Case(
+        COARSE_AND_FINE, "job-12", says="abort-prefix-collision"
+    ),
     "one whose prefix's client left, after a call that ended nobody": Case(
         PREFIX_LEFT, "job-12", says="abort-prefix-collision"
     ),
@@ -112,7 +190,6 @@ RELEASES = ("0.4.7", "0.4.8", None)
 LEFT = frozenset({"client-disconnect"})
 
 
-NOTICED = "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='{}'"
 NOTICED_0_4_6 = "Error: Request is disconnected from the client side. Abort request {}"
 NOTICED_0_4_3 = "Error: Abort request {}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import Case, answered, crashed, decode, hold, prefill, said, started, stream
+from cases import Case, answered, crashed, decode, hold, prefill, said, started, stream, told, turn
 from lines import Story, used
 
 RESTARTED = (
@@ -18,6 +18,7 @@ OF_ANOTHER = (
 )
 OF_ITS_OWN = OF_ANOTHER.replace("10:01:30", "10:00:30").replace("4242 (python3)", "777 (sglang::schedul)")
 QUIT = "SIGQUIT received. signum=None, frame=None. It usually means one child failed."
+QUEUED = "{'type': 'abort', 'message': 'Abort in waiting queue'}"
 LISTED = "Gracefully exiting... Remaining number of requests 1. Remaining requests remaining_rids=['a']."
 
 
@@ -60,6 +61,11 @@ PROBED = (
 IDLE = started(pid=10) + stream("s", 10) + answered(10, "/generate") + prefill(10, 0) + decode([12, 14], 1)
 NEXT = used("x", 7200, 7200)[:1] + prefill(7200, 0) + decode([7202, 7204], 1)
 OF_THE_NEXT = "2026-11-29T12:00:05+00:00 node kernel: Out of memory: Killed process 10 (python3) total-vm:9kB"
+CAME_BACK = (  # `s` alone is in the batch at 26: `w`, which came after the last one, was aborted before that
+    IDLE + said(20, "KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_token_ratio: 0.7 -> 0.9")
+    + used("w", 22, 24, QUEUED)[:1] + answered(24, "/abort_request") + used("w", 22, 24, QUEUED)[1:]
+    + answered(24, "/generate") + prefill(26, 0) + decode([28], 1) + crashed(30) + said(30, QUIT)
+)  # fmt: skip
 DEATHS = frozenset({"scheduler-crash", "process-killed"})
 SHUT = frozenset({"server-shutdown"})
 CASES = {
@@ -88,6 +94,15 @@ CASES = {
     ),
     "a stream that left before a kill, beside a health check": Case(
         PROBED, "a", unproven={"process-killed"}, says="client-disconnect"
+    ),
+    "one whose answer was written, and whose Finish the log lacks, before a crash": Case(
+        started(0, 10) + used("big", 8, 8)[:1] + used("a", 10, 10)[:1] + prefill(10, 0, new=2)
+        + decode(range(12, 20, 4), 2) + answered(20, "/generate") + crashed(21)
+        + said(21, QUIT),
+        "a", unproven=DEATHS, says="finished",
+    ),
+    "one that was retracted and came back when whoever had come since was gone": Case(
+        CAME_BACK, "s", says="scheduler-crash"
     ),
     "one that left an idle server, before a crash": Case(
         IDLE + NEXT + crashed(7205), "s", DEATHS, says="client-disconnect"
@@ -210,3 +225,30 @@ ECHOES = {
 @pytest.mark.parametrize("name", ECHOES)
 def test_an_echo_is_not_the_cause(name: str, tmp_path: Path) -> None:
     hold(ECHOES[name], tmp_path)
+
+
+# What its session refuses waits in the queue for its answer, as all do.
+STUB = (
+    started(0, 10) + used("a", 10, 10)[:1] + prefill(10, 0) + decode([12], 1) + turn("t", 13, 13)[:1]
+    + said(13, "Invalid request: session id S does not exist, self.rid='t'") + decode([14, 16], 1, 1)
+)  # fmt: skip
+UNANSWERED = {
+    "a crash": (crashed(18), "scheduler-crash"),
+    "a kill": (ended(18, -9), "process-killed"),
+    "another start": (started(40, 20) + used("later", 60, 60)[:1], "process-killed"),
+}
+
+
+@pytest.mark.parametrize("name", UNANSWERED)
+def test_a_refusal_that_was_not_told_any_more_is_behind_the_death(name: str, tmp_path: Path) -> None:
+    death, cause = UNANSWERED[name]
+    verdict = told(Case(STUB + death, "t"), tmp_path)
+    assert (verdict.cause, verdict.confidence) == (cause, "likely")
+    assert "session-unknown" in [link.cause for link in verdict.chain]
+    assert {"session-unknown", "client-disconnect"} <= {each.cause for each in verdict.candidates}
+
+
+@pytest.mark.parametrize(("more", "says"), [([], "in-flight"), (said(18, TERM), "server-shutdown")])
+def test_a_refusal_may_not_have_been_told_when_the_log_ends(more: Story, says: str, tmp_path: Path) -> None:
+    hold(Case(STUB + more, "t", says=says), tmp_path)
+    hold(Case(STUB + more, "t", says="session-unknown"), tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import WAITED, Case, hold
+from cases import WAITED, Case, answered, hold, said, started
 from lines import used
 
 from sglang_lifecycle.analyzers.explain import explain
@@ -203,3 +203,11 @@ def test_a_rid_that_is_sent_again_at_once_is_not_the_one_before(tmp_path: Path) 
     text = [went[1], came[1], *(f"[2026-11-29 10:01:{second}] {running}" for second in range(45, 59, 4))]
     verdict = told([f"{line}\n" for line in text], "probe", tmp_path)
     assert (verdict.status, len(verdict.attempts)) == ("in-flight", 2)
+
+
+def test_a_retry_on_another_server_whose_lines_stand_here_too_was_answered(tmp_path: Path) -> None:
+    """A gateway sends it to a second server at once, and the first finds the connection closed a moment later."""
+    first, second = used("retried", 10, 10)[:1], used("retried", 14, 15)
+    gone = "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='retried'"
+    story = [*started(0), *started(1), *first, *second[:1], *said(14, gone), *second[1:], *answered(15, "/generate")]
+    hold(Case(story, "retried", unproven=["finished-undelivered"], says="finished"), tmp_path)

@@ -102,7 +102,29 @@ HELD = (  # `v` waits, is replaced, and is let in 89 seconds later; its Finish i
     + turn("n", 12, 108, of="{'id': 'S', 'rid': 'v', 'replace': True}") + decode(range(14, 100, 8), 1, 2)
     + prefill(101, 0, 1) + prefill(101, 1) + decode([104], 1)
 )  # fmt: skip
+REPLACER_LEFT = (
+    CUT_TURN + REPLACER[:1] + REPLACED_TURN[1:] + answered(5, "/generate") + decode([8], 1)
+    + said(12, GONE.replace("'r'", "'s-2'")) + answered(12, "/generate", "400 Bad Request")
+)  # fmt: skip
+ALL_AT_ONCE = (
+    CUT_TURN + used("x", 1, 6, ABORTED)[:1] + prefill(1, 1) + decode([3], 2) + answered(4, "/abort_request")
+    + REPLACER[:1] + REPLACED_TURN[1:] + used("x", 1, 5, ABORTED)[1:] + answered(5, "/generate")
+    + answered(5, "/generate") + SERVED_LATE
+)  # fmt: skip
+NEVER_IN_IT = (  # `r-2` was refused, so that no replace reaches it; the line of the call that ended it is lost
+    turn("r-1", 0, 9, LENGTH) + prefill(0, 0) + turn("r-2", 2, 2, of="{'id': 'S', 'rid': 'r-1'}")[:1]
+    + said(2, "Invalid request session id, self.rid='r-2'")
+    + turn("r-3", 3, 12, LENGTH, "{'id': 'S', 'rid': 'r-1', 'replace': True}")
+    + turn("r-2", 2, 5, IN_QUEUE, "{'id': 'S', 'rid': 'r-1'}")[1:] + answered(5, "/generate")
+)  # fmt: skip
 CASES = {
+    "a turn whose replacement's client left": Case(
+        REPLACER_LEFT, "s-1", {"explicit-abort", "not-established"}, says="session-replaced"
+    ),
+    "a turn that was replaced while all was aborted": Case(ALL_AT_ONCE, "s-1", says="abort-all"),
+    "a turn that its session had refused before a replace": Case(
+        NEVER_IN_IT, "r-2", {"session-branch-cleared", "session-replaced"}, says="explicit-abort", version="0.5.8"
+    ),
     "one that waited long after it was replaced": Case(HELD, "v", unproven=LEFT, says="session-replaced"),
     "a call that closes a session whose id looks like a disconnect": Case(
         CLOSING, "r", unproven=LEFT, says="in-flight"

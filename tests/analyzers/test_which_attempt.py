@@ -32,6 +32,13 @@ def test_a_client_that_leaves_long_after_the_answer_did_get_it(release: str, tmp
     assert "finished" in {verdict.cause, *(each.cause for each in verdict.candidates)}
 
 
+def test_an_answer_that_nobody_waited_for_is_not_said_to_be_one(tmp_path: Path) -> None:
+    story = used("x", 10, 12, LENGTH) + said(14, GONE) + answered(14, "/generate", "400 Bad Request")
+    verdict = told(Case(story, "x"), tmp_path)
+    assert verdict.cause == "finished-undelivered"
+    assert verdict.summary == "It ran to its end (length), but its client had gone."
+
+
 def of_no_session(story: Story) -> Story:
     return changed(story, "stream=False", "stream=False, session_params={'id': 'ghost'}")
 

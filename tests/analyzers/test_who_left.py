@@ -255,3 +255,18 @@ def test_a_health_check_has_no_client_that_leaves(tmp_path: Path) -> None:
     verdict = told(Case(story, probe, version="0.5.10"), tmp_path)
     assert (verdict.cause, verdict.effects) == ("finished-undelivered", [])
     assert [link.cause for link in told(Case(story, "a", version="0.5.10"), tmp_path).chain] == ["waiting-timeout"]
+
+
+def undated(story: Story) -> Story:
+    """Records of the request log without a time, as 0.5.8 to 0.5.11 write them."""
+    return [(at, text.split("] ", 1)[1]) for at, text in story]
+
+
+def test_an_end_without_a_time_may_be_as_old_as_the_line_before_it(tmp_path: Path) -> None:
+    """The batch line still counts the one that has just ended beside it, and nothing is written for long after."""
+    brief = undated(used("e", 11, 12, LENGTH))
+    story = (
+        started() + undated(used("c", 10, 10)[:1]) + prefill(10, 0) + brief[:1] + prefill(11, 1) + decode([12], 1)
+        + brief[1:] + said(30, RAISED) + said(30, QUIT)
+    )  # fmt: skip
+    hold(Case(story, "c", says="scheduler-crash", version="0.5.8"), tmp_path)

@@ -247,6 +247,17 @@ def its_parent_timed_out_in_the_queue(s: Server) -> Ending:
     return Ending(stage="before-scheduler", chain=(("waiting-timeout", "t-1"),))
 
 
+@story("session-parent-unfinished", "0.5.9", "0.5.10", "0.5.23")
+def its_parent_was_refused_for_its_priority(s: Server) -> Ending:
+    opened(s)
+    s.receive("t-1", priority=3, **s.session("sess"))
+    s.dropped("t-1", "Using priority is disabled for this server. Please send a new request without a priority.")
+    s.wait(20)
+    s.receive("r-1", **s.session("sess", "t-1"))
+    unfinished(s)
+    return Ending(stage="before-scheduler", confidence=("proven",), chain=(("priority-disabled", "t-1"),))
+
+
 @story("session-mode-unsupported", "0.5.10", "0.5.11", "0.5.20", "0.5.23")
 def its_session_streams(s: Server) -> Ending:
     opened(s)
@@ -294,6 +305,19 @@ def its_session_kept_the_mark_of_a_timed_out_turn(s: Server) -> Ending:
     s.receive("r-1", **s.session("sess"))
     refuse(s, "r-1", "Streaming session already has an active request.")
     return Ending(stage="before-scheduler", effects=("session-stuck",), chain=(("waiting-timeout", "t-2"),))
+
+
+@story("session-stuck", "0.5.12", "0.5.18", "0.5.21")
+def its_session_kept_the_mark_of_a_turn_with_a_priority(s: Server) -> Ending:
+    """The turn that is refused for its priority never reached the queue, but the session had taken it in."""
+    opened(s)
+    turn(s, "t-1")
+    s.receive("t-2", priority=3, **s.session("sess"))
+    s.dropped("t-2", "Using priority is disabled for this server. Please send a new request without a priority.")
+    s.wait(5)
+    s.receive("r-1", **s.session("sess"))
+    refuse(s, "r-1", "Streaming session already has an active request.")
+    return Ending(stage="before-scheduler", effects=("session-stuck",), chain=(("priority-disabled", "t-2"),))
 
 
 @story("session-busy", "0.5.23")

@@ -1,0 +1,67 @@
+"""Requests whose rid is the beginning of another's: an abort of theirs hits that one as well (0.4.4 to 0.5.23)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sglang_lifecycle.analyzers.attempts import Attempt
+from sglang_lifecycle.analyzers.behaviours import ABORT_BY_PREFIX, GRAMMAR_ABORTS_BY_RID
+from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, Scene
+from sglang_lifecycle.analyzers.strokes import TOGETHER
+from sglang_lifecycle.analyzers.texts import ended_plainly
+from sglang_lifecycle.parsers.evidence import Event, Fact
+
+
+def left(scene: Scene, attempt: Attempt) -> list[tuple[Attempt, Fact]]:
+    """The requests whose rid is its prefix and that were aborted just before it ended, with the line that says so.
+
+    An abort takes in the rids that begin with its own from 0.4.4 on (managers/scheduler.py:abort_request). A token that
+    a grammar refuses ends its request by such an abort from 0.4.10 to 0.5.15
+    (managers/scheduler_components/batch_result_processor.py:_accept_grammar_tokens, before 0.5.13
+    managers/scheduler_output_processor_mixin.py).
+    """
+    ended = attempt.ended_at
+    if ended is None or not scene.release.may_have(ABORT_BY_PREFIX):
+        return []
+    events = [Event.CLIENT_DISCONNECTED]
+    if scene.release.may_have(GRAMMAR_ABORTS_BY_RID):
+        events.append(Event.GRAMMAR_TOKEN_REFUSED)
+    return [
+        (root, fact)
+        for root in scene.prefixes(attempt.rid)
+        for fact in root.of(*events)[:1]
+        if fact.at is not None and -CALL_AFTER < ended - fact.at <= TOGETHER
+    ]
+
+
+def present(scene: Scene, attempt: Attempt) -> list[Attempt]:
+    """The requests whose rid is its prefix and that were there when it ended, or just before: a call may name them.
+
+    Of one that it named there is no `Finish` where its client left, or it follows soon: what runs meets the abort at
+    its next result, and that may be its last. And so one that ran ends later than the root that waited.
+    """
+    return [a for a in scene.prefixes(attempt.rid) if a.received is not None and _was_there(a, attempt)]
+
+
+def silent(scene: Scene, attempt: Attempt) -> list[Attempt]:
+    """Those of them that have no `Finish`: their client may have left, of which a stream's writes no line."""
+    return [root for root in present(scene, attempt) if root.finish is None]
+
+
+def _was_there(root: Attempt, attempt: Attempt) -> bool:
+    end, over = attempt.finish_order or 0, root.finish_order
+    if root.order > end or (over is not None and over < attempt.order):
+        return False  # one had ended before the other came
+    apart = abs((root.ended_at or 0.0) - (attempt.ended_at or 0.0))
+    return root.finish is None or (apart <= CALL_BEFORE and ((over or 0) > end or ended_plainly(root.finish)))
+
+
+def any_root(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> bool:
+    """Whether a request whose rid is its prefix left, fell with it or was there: an abort may have been that one's."""
+    return bool(left(scene, attempt) or among(members, attempt) or present(scene, attempt))
+
+
+def among(members: Sequence[Attempt], attempt: Attempt) -> list[Attempt]:
+    """Members of a stroke whose rid is a proper prefix of the attempt's, shortest first."""
+    found = [a for a in members if a.rid != attempt.rid and attempt.rid.startswith(a.rid)]
+    return sorted(found, key=lambda a: len(a.rid))
