@@ -24,6 +24,7 @@ from sglang_lifecycle.analyzers.incident import CALLS, Incident
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.analyzers.lives import last, times
+from sglang_lifecycle.analyzers.shelf import Shelf
 from sglang_lifecycle.analyzers.strokes import OF_ALL
 from sglang_lifecycle.analyzers.verdict import Model
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
@@ -378,10 +379,13 @@ def _fields(kind: type[Model]) -> set[str]:
 
 
 class _Rows:
-    """The rows that an audit lists: all, or all but those of requests that simply finished, which are counted."""
+    """The rows that an audit lists: all, or all but those of requests that simply finished.
 
-    def __init__(self, keeps: Callable[[RequestRow], bool], everything: bool) -> None:
-        self._keeps, self._everything = keeps, everything
+    These are counted, and put on a shelf where there is one.
+    """
+
+    def __init__(self, keeps: Callable[[RequestRow], bool], everything: bool, shelf: Shelf | None = None) -> None:
+        self._keeps, self._everything, self._shelf = keeps, everything and shelf is None, shelf
         self._rows: dict[str, RequestRow] = {}
         self._finished = _Rids()
 
@@ -400,7 +404,11 @@ class _Rows:
             object.__setattr__(model, "__pydantic_fields_set__", _fields(type(model)))
         if self._everything or found.status != "finished":
             self._rows[found.rid] = found
-        elif not found.members:
+            return
+        if self._shelf is not None:
+            self._rows.pop(found.rid, None)
+            self._shelf.add(found)
+        if not found.members:
             self.count(found.rid, found.synthetic)
 
     def count(self, rid: str, synthetic: bool) -> None:
@@ -435,23 +443,25 @@ def audit(
     until: float | None = None,
     ignores: Callable[[str], bool] = lambda _: False,
     everything: bool = True,
+    shelf: Shelf | None = None,
 ) -> tuple[Audit, Evidence] | None:
     """The audit of long logs whose facts `stream` gives away as they are read; None where it can't.
 
     The bounds are as for an audit of what is held whole. Requests that `ignores` names are marked as synthetic; without
-    `everything` those that simply finished are counted but not listed.
+    `everything` those that simply finished are counted but not listed; they are on the `shelf`, where there is one.
     """
 
     def keeps(found: RequestRow) -> bool:
         found.synthetic = found.synthetic or ignores(found.rid)
         return inside(found, since, until)
 
-    listed = _Rows(keeps, everything)
+    listed = _Rows(keeps, everything, shelf)
 
     def count(rid: str, synthetic: bool) -> None:
         listed.count(rid, synthetic or ignores(rid))
 
-    sweep = Sweep(listed.give, incident, count if not everything and since is until is None else None)
+    counts = not everything and shelf is None and since is until is None
+    sweep = Sweep(listed.give, incident, count if counts else None)
     with uncollected():
         evidence = stream(sweep.take)
         if evidence is None:

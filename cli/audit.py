@@ -11,7 +11,7 @@ import typer
 from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.config import check_thresholds
 from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, UsageError, warning
-from sglang_lifecycle.cli.formats import Format, encode
+from sglang_lifecycle.cli.formats import PIECEWISE, Format, dumped, encode, pieces
 from sglang_lifecycle.cli.inputs import Request, Window, quoted, request, status
 from sglang_lifecycle.cli.interrupted import LIMIT
 from sglang_lifecycle.cli.options import (
@@ -36,9 +36,10 @@ from sglang_lifecycle.cli.text import count
 from sglang_lifecycle.cli.times import Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from sglang_lifecycle.analyzers.listing import Audit
+    from sglang_lifecycle.analyzers.shelf import Shelf
     from sglang_lifecycle.parsers.evidence import Evidence
 
 
@@ -75,7 +76,9 @@ def command(
     earlier = _earlier(baseline) if baseline is not None else None
 
     listed = format not in _INTERRUPTED_ONLY or bool(values["fail_on"].value)
-    result, evidence = _swept(question, cluster, listed) or _whole(question, cluster)
+    shelf = _shelf() if format in PIECEWISE and question.very_large and not values["fail_on"].value else None
+    swept = _swept(question, cluster, listed, shelf)
+    result, evidence = swept or _whole(question, cluster)
     _judge(result, values["fail_on"].value)
     if earlier is not None and baseline is not None:
         from sglang_lifecycle.analyzers.baseline import compare
@@ -83,7 +86,10 @@ def command(
         result.comparison = compare(result, earlier, baseline)
     for event in result.server_events:
         quoted(event.evidence)
-    _print(result, format, output, question.clock, None if everything else LIMIT, color)
+    if swept and shelf is not None:
+        _put(pieces(result, format, shelf.texts(result.requests)), output)
+    else:
+        _print(result, format, output, question.clock, None if everything else LIMIT, color)
     _fail(result)
     return status(evidence)
 
@@ -102,8 +108,19 @@ def _whole(question: Request, cluster: str | None) -> tuple[Audit, Evidence]:
     return result, evidence
 
 
-def _swept(question: Request, cluster: str | None, everything: bool) -> tuple[Audit, Evidence] | None:
-    """The audit of very large logs, in bounded memory; None where there are none, or they have to be held."""
+def _shelf() -> Shelf:
+    from sglang_lifecycle.analyzers.shelf import Shelf
+
+    return Shelf(dumped)
+
+
+def _swept(
+    question: Request, cluster: str | None, everything: bool, shelf: Shelf | None
+) -> tuple[Audit, Evidence] | None:
+    """The audit of very large logs, in bounded memory; None where there are none, or they have to be held.
+
+    Requests that simply finished are on the `shelf`, where there is one.
+    """
     if not question.very_large or not question.absolute:
         return None
     from sglang_lifecycle.analyzers import sweep
@@ -116,6 +133,7 @@ def _swept(question: Request, cluster: str | None, everything: bool) -> tuple[Au
         until=window.until,
         ignores=question.ignores,
         everything=everything,
+        shelf=shelf,
     )
     if found is not None and window != Window() and not found[0].totals.requests:
         warning("no request of these logs lived within --since/--until")
@@ -152,8 +170,7 @@ def _print(
 ) -> None:
     try:
         if format is not Format.TABLE:
-            data = encode(audit, format, clock, limit)
-            write_bytes(data) if output is None else save(output, data)
+            _put([encode(audit, format, clock, limit)], output)
             return
         from sglang_lifecycle.cli.table import table
 
@@ -161,11 +178,22 @@ def _print(
         if output is None:
             show(screen, color)
         else:
-            save(output, f"{render(screen(PLAIN_WIDTH), PLAIN_WIDTH, bool(color))}\n".encode())
+            save(output, [f"{render(screen(PLAIN_WIDTH), PLAIN_WIDTH, bool(color))}\n".encode()])
     except ClosedPipe:
         if not any(each.crossed for each in audit.thresholds):
             raise
         discard_stdout()  # that nobody reads on must not hide that a threshold was crossed
+
+
+def _put(data: Iterable[bytes], output: str | None) -> None:
+    if output is not None:
+        save(output, data)
+        return
+    try:
+        for piece in data:
+            write_bytes(piece)
+    except OSError as problem:
+        raise LifecycleError(ExitCode.UNREADABLE, str(problem)) from problem
 
 
 def _fail(audit: Audit) -> None:

@@ -1,8 +1,8 @@
-"""The forms that an audit and a verdict are printed in. Each is made of the same model, whole, before it is written."""
+"""The forms that an audit and a verdict are printed in, each made of the same model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,8 @@ def encode(audit: Audit, format: Format, clock: Clock, limit: int | None) -> byt
         from sglang_lifecycle.cli.requests_table import parquet
 
         return parquet(audit)
+    if format in PIECEWISE:
+        return b"".join(pieces(audit, format, map(dumped, audit.requests)))
     # Lone surrogates, which JSON in a log can smuggle in, have no bytes of their own.
     return _ENCODERS[format](audit, clock, limit).encode("utf-8", "backslashreplace")
 
@@ -83,32 +85,51 @@ def _escaped(data: Mapping[str, object]) -> str:
     return json.dumps(data, separators=(",", ":"))
 
 
-def _json(audit: Audit, clock: Clock, limit: int | None) -> str:
-    return dumped(audit) + "\n"
+def pieces(audit: Audit, format: Format, requests: Iterable[str]) -> Iterator[bytes]:
+    """The audit in one of the `PIECEWISE` forms, a piece at a time; its requests are given, each as `dumped`."""
+    piece, size = [], 0
+    for text in PIECEWISE[format](audit, requests):
+        piece.append(text)
+        size += len(text)
+        if size >= _PIECE:
+            yield "".join(piece).encode("utf-8", "backslashreplace")
+            piece, size = [], 0
+    yield "".join(piece).encode("utf-8", "backslashreplace")
 
 
-def _ndjson(audit: Audit, clock: Clock, limit: int | None) -> str:
-    return "".join(f"{line}\n" for line in _records(audit))
+_PIECE = 1 << 20  # characters
 
 
-def _records(audit: Audit) -> Iterator[str]:
+def _json(audit: Audit, requests: Iterable[str]) -> Iterator[str]:
+    before, requests_, after = dumped(audit.model_copy(update={"requests": []})).partition('"requests":[')
+    yield f"{before}{requests_}"
+    for index, request in enumerate(requests):
+        yield f",{request}" if index else request
+    yield f"{after}\n"
+
+
+def _ndjson(audit: Audit, requests: Iterable[str]) -> Iterator[str]:
     import json
 
     from sglang_lifecycle.analyzers import listing as models
 
-    kinds: list[tuple[type[BaseModel], Sequence[BaseModel]]] = [
-        (models.InputRecord, audit.inputs),
-        (models.ServerEventRecord, audit.server_events),
-        (models.RequestRecord, audit.requests),
-        (models.ThresholdRecord, audit.thresholds),
-        (models.ComparisonRecord, [audit.comparison] if audit.comparison else []),
-        (models.TotalsRecord, [audit.totals]),
+    kinds: list[tuple[type[BaseModel], Iterable[str]]] = [
+        (models.InputRecord, map(dumped, audit.inputs)),
+        (models.ServerEventRecord, map(dumped, audit.server_events)),
+        (models.RequestRecord, requests),
+        (models.ThresholdRecord, map(dumped, audit.thresholds)),
+        (models.ComparisonRecord, map(dumped, [audit.comparison] if audit.comparison else [])),
+        (models.TotalsRecord, [dumped(audit.totals)]),
     ]
     for kind, items in kinds:
         own = {name: told.default for name, told in kind.model_fields.items() if name in kind.__annotations__}
         end = json.dumps(own, separators=(",", ":"))[1:]
         for item in items:
-            yield f"{dumped(item)[:-1]},{end}"
+            yield f"{item[:-1]},{end}\n"
+
+
+PIECEWISE: dict[Format, Callable[[Audit, Iterable[str]], Iterator[str]]] = {Format.JSON: _json, Format.NDJSON: _ndjson}
+"""The forms that list every request, however many there are, and need not be held as a whole."""
 
 
 def _csv(audit: Audit, clock: Clock, limit: int | None) -> str:
@@ -144,8 +165,6 @@ def _openmetrics(audit: Audit, clock: Clock, limit: int | None) -> str:
 
 
 _ENCODERS: dict[Format, Callable[[Audit, Clock, int | None], str]] = {
-    Format.JSON: _json,
-    Format.NDJSON: _ndjson,
     Format.CSV: _csv,
     Format.MARKDOWN: _markdown,
     Format.HTML: _html,

@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -58,21 +58,21 @@ def write_bytes(data: bytes) -> None:
         raise LifecycleError(ExitCode.INTERNAL, f"the answer can't be written to stdout: {problem.strerror}") from None
 
 
-def save(path: str, data: bytes) -> None:
-    """Write data to a file, which appears whole or not at all; what is no regular file, such as a pipe, is written to.
+def save(path: str, pieces: Iterable[bytes]) -> None:
+    """Write data, in pieces, to a file, which appears whole or not at all.
 
-    Raises `LifecycleError` where it can't be written.
+    What is no regular file, such as a pipe, is written to. Raises `LifecycleError` where it can't be written.
     """
     try:
         target = Path(path).resolve()  # a link stays a link
         if target.exists() and not target.is_file():
             with target.open("wb", buffering=0) as stream:
-                stream.write(data)
+                stream.writelines(pieces)
         else:
             from sglang_lifecycle.parsers.replacing import replacing
 
-            with replacing(target) as temporary:
-                temporary.write_bytes(data)
+            with replacing(target) as temporary, temporary.open("wb") as stream:
+                stream.writelines(pieces)
     except OSError as problem:
         text = f"{path}: the answer can't be written there: {problem.strerror or problem}"
         raise LifecycleError(ExitCode.UNREADABLE, text) from None

@@ -49,6 +49,6 @@ def command(
     result = audit(incident, window.since, window.until)
     question.leave_out(result)
     data = page(incident, result, question.clock).encode("utf-8", "backslashreplace")
-    save(output, data)
+    save(output, [data])
     write(f"{output}: {count(result.totals.interrupted, 'interrupted request')}, {size(len(data))}")
     return status(evidence)

@@ -92,7 +92,7 @@ class ExportDialog(Dialog):
             self._complain(f"the name must end with one of {', '.join(self._writers)}")
             return
         try:
-            save(event.value, writer())
+            save(event.value, [writer()])
         except LifecycleError as problem:
             self._complain(problem.message)
             return
