@@ -325,7 +325,7 @@ def test_a_short_paste_is_read_as_well(writer: str, tmp_path: Path) -> None:
     assert facts[1].detail["rids"] == ["306df3e52654c28fe8362d17a211f1ec"]
 
 
-@pytest.mark.parametrize("writer", ["cat-n", "bat", "captured", "quoted", "html", "tags"])
+@pytest.mark.parametrize("writer", ["cat-n", "bat", "captured", "quoted", "html", "tags", "torchrun"])
 def test_records_without_stamps_are_read_as_well(writer: str, tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(wrappers.WRITERS[writer](wrappers.timed(SHORT)))
