@@ -8,7 +8,9 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -18,6 +20,7 @@ from sglang_lifecycle.parsers.spool import Budget, Refused
 
 _NAME = re.compile(r"[\w@][\w@. /-]{0,63}")
 _ZONE = re.compile(r" ?[(\[]UTC[)\]]$", re.IGNORECASE)  # Azure says so of a column of times
+_LABELS = "labels"
 _SEPARATORS = ",\t;"
 _KNOWN = {name.lower(): name for name in reversed(objects.NAMES)}
 
@@ -41,11 +44,20 @@ def entries(path: Path) -> Iterator[bytes]:
         budget = Budget(path.stat().st_size)
         try:
             for row in csv.reader(file, delimiter=separator):
-                entry = orjson.dumps(dict(zip(names, row, strict=False))) + b"\n"
+                entry = orjson.dumps(_entry(names, row)) + b"\n"
                 budget.take(len(entry))
                 yield entry
         except csv.Error as error:
             raise Refused(f"a table that cannot be read: {error}") from error
+
+
+def _entry(names: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
+    """A row as an object; Grafana writes the labels of a stream as JSON."""
+    entry: dict[str, Any] = dict(zip(names, row, strict=False))
+    if _LABELS in entry:
+        with suppress(orjson.JSONDecodeError):
+            entry[_LABELS] = orjson.loads(entry[_LABELS])
+    return entry
 
 
 def _separator(line: str) -> str:

@@ -27,7 +27,8 @@ _MICROSECONDS = "__REALTIME_TIMESTAMP"  # the journal's, a number in a string
 _POD = (
     "kubernetes.pod_name", "kubernetes.pod.name", "_source.kubernetes.pod_name", "_source.kubernetes.pod.name",
     "labels.pod", "labels.pod_name", "stream.pod", "resource.labels.pod_name", "attributes.pod_name", "pod_name", "pod",
-    "logStreamName", "@logStream", "resource.k8s.pod.name", "podName", "PodName", "_pod_name_", "__pod_name__",
+    "kubernetes.pod", "fields.pod", "data.kubernetes.pod", "logStreamName", "@logStream", "resource.k8s.pod.name",
+    "podName", "PodName", "_pod_name_", "__pod_name__",
 )  # fmt: skip
 _CONTAINER = (
     "kubernetes.container_name", "kubernetes.container.name", "_source.kubernetes.container_name",
@@ -35,7 +36,7 @@ _CONTAINER = (
     "resource.labels.container_name", "attributes.container_name", "container_name", "container", "containerName",
     "ContainerName", "_container_name_",
 )  # fmt: skip
-_HOST = ("_HOSTNAME", "labels.instance", "labels.host", "host", "hostname")
+_HOST = ("_HOSTNAME", "labels.instance", "labels.host", "host", "host.name", "_source.host.name", "hostname")
 _UNIT = ("_SYSTEMD_UNIT", "SYSLOG_IDENTIFIER", "service", "labels.app")
 NAMES = (*_TEXT, *_STAMP, *_POD, *_CONTAINER, *_HOST, *_UNIT)
 """The names that mean something: columns of a table may have them as well."""

@@ -123,6 +123,7 @@ ENVELOPES = (
         alone=True,
         least=0.2,
     ),
+    _rule("torchrun", r"\[(?P<unit>(?:default|rank)\d+)\]: ?", certain=False, least=0.9),
     _rule("journal", rf"(?:<\d{{1,3}}>)?(?P<stamp>{SYSLOG}) {_HOST} {_IDENT}"),
     _rule("journal (ISO)", rf"(?:[A-Z][a-z]{{2}} )?(?P<stamp>{ISO}) {_HOST} {_IDENT}", least=0.6),
     _rule("journal (epoch)", rf"(?P<stamp>{EPOCH}) {_HOST} {_IDENT}", least=0.6),

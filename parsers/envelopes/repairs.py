@@ -183,9 +183,9 @@ class Html:
     by_line = False
 
     def share(self, sample: Sequence[str]) -> float:
-        """All, if records quote by entities and by nothing else."""
-        records = [_TAG.sub("", text) for text in sample if _OBJECT.search(text)]
-        return 1.0 if records and not any("'" in text or '"' in text for text in records) else 0.0
+        """All, if records quote by entities and nothing quotes by anything else: an entity may be a stranger's."""
+        texts = [_TAG.sub("", text) for text in sample]
+        return float(any(map(_QUOTED.search, texts)) and not any("'" in text or '"' in text for text in texts))
 
     def open(self, lines: Iterable[Line]) -> Iterator[Line]:
         """The lines without tags, with the characters that entities stand for."""
@@ -194,9 +194,7 @@ class Html:
 
 
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")  # the page's own: of the text's all brackets are entities
-_OBJECT = re.compile(
-    r"(?:Receive|Finish): obj=\w+\(.*=&(?:#x27|#39|quot|apos);|\{&(?:quot|#34);timestamp&(?:quot|#34);: "
-)
+_QUOTED = re.compile(r"(?:(?:Receive|Finish): obj=\w+\(.*=|\brid=|KeyError: |\{)&(?:#x27|#39|#34|quot|apos);")
 
 
 def _unquoted(text: str) -> str:

@@ -325,7 +325,7 @@ def test_a_short_paste_is_read_as_well(writer: str, tmp_path: Path) -> None:
     assert facts[1].detail["rids"] == ["306df3e52654c28fe8362d17a211f1ec"]
 
 
-@pytest.mark.parametrize("writer", ["cat-n", "bat", "captured", "quoted"])
+@pytest.mark.parametrize("writer", ["cat-n", "bat", "captured", "quoted", "html", "tags", "torchrun"])
 def test_records_without_stamps_are_read_as_well(writer: str, tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(wrappers.WRITERS[writer](wrappers.timed(SHORT)))
@@ -364,15 +364,28 @@ def test_what_is_no_table_is_read_as_lines(text: str, tmp_path: Path) -> None:
     assert [fact.line - before for fact in read([str(tmp_path / "server.log")]).facts] == [1, 2, 3]
 
 
-def test_pods_of_opentelemetry_are_told_apart(tmp_path: Path) -> None:
-    def entry(pod: str) -> str:
-        resource = {"attributes": [{"key": "k8s.pod.name", "value": {"stringValue": pod}}]}
-        body = {"stringValue": "[2026-10-30 01:05:09] The server is fired up and ready to roll!"}
-        record = {"timeUnixNano": "1793322309000000000", "body": body}
-        return json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": [record]}]}]}) + "\n"
+def opentelemetry(pod: str) -> str:
+    resource = {"attributes": [{"key": "k8s.pod.name", "value": {"stringValue": pod}}]}
+    record = {"timeUnixNano": "1793322309000000000", "body": {"stringValue": SAID}}
+    return json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": [record]}]}]})
 
-    path = tmp_path / "otel.json"
-    path.write_text("".join(map(entry, ("a-0", "b-0", "a-0"))))
+
+SAID = "[2026-10-30 01:05:09] The server is fired up and ready to roll!"
+NAMED = {
+    "OpenTelemetry": opentelemetry,
+    "Datadog": lambda pod: json.dumps({"attributes": {"tags": ["env:x", f"pod_name:{pod}"], "message": SAID}}),
+    "Grafana": lambda pod: json.dumps({"line": SAID, "timestamp": "1793322309000000000", "fields": {"pod": pod}}),
+    "Filebeat": lambda pod: json.dumps({"message": SAID, "log": {"offset": 1}, "host": {"name": pod}}),
+    "Grafana's table": lambda pod: f'"{{""pod"": ""{pod}""}}",{SAID}',
+    "Azure's table": lambda pod: f"{pod},{SAID}",
+}
+HEADERS = {"Grafana's table": "labels,Line\n", "Azure's table": "PodName,LogMessage\n"}
+
+
+@pytest.mark.parametrize("collector", NAMED)
+def test_pods_of_an_export_are_told_apart(collector: str, tmp_path: Path) -> None:
+    path = tmp_path / "export"
+    path.write_text(HEADERS.get(collector, "") + "".join(NAMED[collector](pod) + "\n" for pod in ("a-0", "b-0", "a-0")))
     assert {source.path for source in read([str(path)]).sources} == {f"{path}[a-0]", f"{path}[b-0]"}
 
 
