@@ -144,9 +144,9 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
         finding.cause = "finished-undelivered"
         finding.summary = f"It ran to its end ({finish.finish_type or 'no reason given'}), but its client had gone."
         finding.evidence.append(gone[0])
-        if scene.mixed:
+        if scene.mixed or attempt.received is None:
             finding.confidence = "likely"
-            finding.candidates.append(("finished", "which server its disconnect is of: each may have had the rid"))
+            finding.candidates.append(("finished", "whose disconnect it was: its rid may have been used twice"))
     elif (failed := spoilt(scene, attempt)) is not None:
         finding.cause, finding.confidence = "finished-undelivered", "likely"
         finding.summary = f"It ran to its end ({finish.finish_type}), but its batch was not answered: {failed}."
@@ -193,7 +193,7 @@ def spoilt(scene: Scene, attempt: Attempt) -> str | None:
         lost = end is not None and end.at is not None and end.at - last <= _LONGEST and not answered
         open_ = next((a for a in members if a.finish is None and gone_by(scene, a) is None), None) if lost else None
         known[place] = (
-            f"{refused.rid!r}, another member, was refused"
+            f"{refused.rid!r}, another member, ended with an error"
             if refused is not None
             else f"{open_.rid!r}, another member, has no end"
             if open_ is not None
