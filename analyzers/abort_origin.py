@@ -371,7 +371,9 @@ def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: S
     roots = [a for a in members if not prefixes.among(members, a)]
     lines: list[Fact] = [calls[0].fact, attempt.finish]
     shorter = prefixes.among(members, attempt)
-    if shorter and len(roots) <= len(calls) < len(members):
+    fell = min(a.finish_order or 0 for a in members)
+    before = [call for call in calls if call.order < fell] or calls  # one that follows may be about who comes next
+    if shorter and len(roots) <= len(before) < len(members):
         return _collision(scene, attempt, shorter, calls, members, lives_on)
     if len(calls) >= len(roots):
         finding = Finding(

@@ -190,6 +190,12 @@ def test_who_needs_no_call_takes_none_from_another(tmp_path: Path) -> None:
     assert told(Case(BYSTANDER, "x"), tmp_path).cause == "explicit-abort"
 
 
+def test_a_call_that_follows_a_stroke_is_about_the_next(tmp_path: Path) -> None:
+    verdict = told(Case(ONE_OF_TWO_CALLS, "job-12"), tmp_path)
+    assert verdict.cause == "abort-prefix-collision"
+    assert [(link.cause, link.rid) for link in verdict.chain[1:]] == [("explicit-abort", "job-1")]
+
+
 def test_who_came_after_the_call_does_not_speak_against_an_abort_of_all(tmp_path: Path) -> None:
     verdict = told(Case(CAME_AFTER, "r"), tmp_path)
     assert "abort-all" not in {each.cause for each in verdict.ruled_out}
