@@ -353,6 +353,11 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     return finding
 
 
+def _explained(scene: Scene, member: Attempt) -> bool:
+    """Whether one of a stroke needs no call: its session cut it, or its grammar refused a token."""
+    return bool(member.of(Event.GRAMMAR_TOKEN_REFUSED)) or session_params.replaced(scene, member) is not None
+
+
 def _of_all(scene: Scene, members: Sequence[Attempt], call: Call) -> bool:
     """Whether nobody is known to have outlived a call: what ran may end by it later than what waited."""
     return not any(surely_met(scene, each, call) for each in survivors(scene, members, call))
@@ -361,12 +366,15 @@ def _of_all(scene: Scene, members: Sequence[Attempt], call: Call) -> bool:
 def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: Sequence[Call]) -> Finding | None:
     """What some abort calls tell of a stroke and of one that it ended."""
     assert attempt.finish is not None
+    members = [a for a in members if a is attempt or not _explained(scene, a)]
     alone = len(members) == 1
     lives_on = [a for a in survivors(scene, members, calls[0]) if surely_met(scene, a, calls[0])]
     roots = [a for a in members if not prefixes.among(members, a)]
     lines: list[Fact] = [calls[0].fact, attempt.finish]
     shorter = prefixes.among(members, attempt)
-    if shorter and len(roots) <= len(calls) < len(members):
+    fell = min(a.finish_order or 0 for a in members)
+    before = [call for call in calls if call.order < fell] or calls  # one that follows may be about who comes next
+    if shorter and len(roots) <= len(before) < len(members):
         return _collision(scene, attempt, shorter, calls, members, lives_on)
     if len(calls) >= len(roots):
         finding = Finding(

@@ -58,7 +58,7 @@ def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
 def _unanswered(attempt: Attempt, refusal: Finding, end: deaths.Death) -> Finding:
     """The server died while the answer to a refused request waited in the queue (0.4.9 to 0.5.23)."""
     text = f"Refused on arrival ({refusal.cause}); its answer still waited in the queue when {end.summary}."
-    finding = Finding(end.cause, "likely", text, [*attempt.begun, *end.evidence[:1], *refusal.evidence])
+    finding = Finding(end.cause, "likely", text, [*attempt.begun, *refusal.evidence, *end.evidence[:1]])
     finding.chain = [*end.chain, Cause(refusal.cause, refusal.summary, refusal.evidence), *refusal.chain]
     finding.candidates = [
         (refusal.cause, "its Finish, if the logs lack it"),

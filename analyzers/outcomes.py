@@ -139,9 +139,8 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
         finding.cause = "finished-undelivered"
         finding.summary = f"It ran to its end ({finish.finish_type or 'no reason given'}), but its client had gone."
         finding.evidence.append(gone[0])
-        if scene.mixed:
-            finding.confidence = "likely"
-            finding.candidates.append(("finished", "which server its disconnect is of: each may have had the rid"))
+        if scene.mixed or attempt.received is None:
+            finding.soften(("finished", "whose disconnect it was: its rid may have been used twice"))
     elif (failed := spoilt(scene, attempt)) is not None:
         finding.cause, finding.http_status = "finished-undelivered", None
         finding.summary = f"It ran to its end ({finish.finish_type}), but its batch was not answered: {failed}."
@@ -186,7 +185,7 @@ def _spoilt_by(scene: Scene, batch: Sequence[Attempt]) -> str | None:
     """What a member of a batch did to the answer of all."""
     refused = next(filter(answered_by_error, batch), None)
     if refused is not None:
-        return f"{refused.rid!r}, another member, was refused"
+        return f"{refused.rid!r}, another member, ended with an error"
     end, last = deaths.death(scene), max((a.ended_at or 0.0 for a in batch), default=0.0)
     answered = scene.hides_finishes or any(a.access is not None for a in batch)
     if answered or end is None or end.at is None or end.at - last > _LONGEST:

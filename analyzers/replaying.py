@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sglang_lifecycle.analyzers import session_trace
+from sglang_lifecycle.analyzers import deaths, session_trace
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Finding
 from sglang_lifecycle.analyzers.limits import KINDS
@@ -233,7 +233,7 @@ def beside(prediction: Prediction, finding: Finding) -> Replay | None:
 
     Where several causes would look the same, the verdict's own is named if it is one of them.
     """
-    if prediction.silent:
+    if prediction.silent or finding.cause in deaths.CAUSES:
         return None
     fitting = prediction.fitting
     if finding.cause == "not-established":

@@ -97,7 +97,8 @@ def _active(before: _Before) -> Finding | None:
     text = f"Turn {last.rid!r} of its streaming session was still in flight."
     finding = Finding("session-busy", "proven" if last.finish is not None else "likely", text, lines)
     finding.chain.append(Cause("session-busy", f"{last.rid!r} was active", lines[:1], rid=last.rid))
-    if not before.refusal and last.finish is not None and (last.finish_order or 0) < (attempt.finish_order or 0):
+    early = (last.finish_order or 0) < (attempt.finish_order or 0)  # else it may have come after the refusal
+    if not before.refusal and last.finish is not None and (early or attempt.received is None):
         finding.soften(("session-stuck", "the scheduler's own line of the refusal"))
     if last.finish is None and before.may_stick:
         finding.candidates.append(

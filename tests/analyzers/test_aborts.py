@@ -110,6 +110,12 @@ AFTER_ANOTHER_STROKE = (  # `job-1` waited and ended at once, `job-12` ran
     came("job-12", "job-1", "x") + decode([3], 1, 2) + answered(5, CALL) + ended(5, "job-1", reason=QUEUED)
     + answered(5, CALL) + ended(5, "x", reason=QUEUED) + ended(6, "job-12") + later(10)
 )  # fmt: skip
+BYSTANDER = (  # of the two that fell at once the session had cut one; the call was for the other
+    turn("p", 0, 1) + turn("c", 2, 6, ABORTED, "{'id': 'S', 'rid': 'p'}")[:1] + came("x", second=2) + decode([3], 2)
+    + turn("new", 5, 9, of="{'id': 'S', 'rid': 'p', 'replace': True}")[:1] + answered(6, CALL)
+    + turn("c", 2, 6, ABORTED, "{'id': 'S', 'rid': 'p'}")[1:] + ended(6, "x", since=2) + prefill(7, 0)
+    + turn("new", 5, 9, of="{'id': 'S', 'rid': 'p', 'replace': True}")[1:] + answered(9, "/generate")
+)  # fmt: skip
 
 
 def finely(story: Story, second: float) -> Story:
@@ -178,6 +184,16 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_an_abort_is_not_another_s(name: str, tmp_path: Path) -> None:
     hold(CASES[name], tmp_path)
+
+
+def test_who_needs_no_call_takes_none_from_another(tmp_path: Path) -> None:
+    assert told(Case(BYSTANDER, "x"), tmp_path).cause == "explicit-abort"
+
+
+def test_a_call_that_follows_a_stroke_is_about_the_next(tmp_path: Path) -> None:
+    verdict = told(Case(ONE_OF_TWO_CALLS, "job-12"), tmp_path)
+    assert verdict.cause == "abort-prefix-collision"
+    assert [(link.cause, link.rid) for link in verdict.chain[1:]] == [("explicit-abort", "job-1")]
 
 
 def test_who_came_after_the_call_does_not_speak_against_an_abort_of_all(tmp_path: Path) -> None:

@@ -244,6 +244,8 @@ def test_a_refusal_that_was_not_told_any_more_is_behind_the_death(name: str, tmp
     death, cause = UNANSWERED[name]
     verdict = told(Case(STUB + death, "t"), tmp_path)
     assert (verdict.cause, verdict.confidence) == (cause, "likely")
+    assert (verdict.contradictions, verdict.replay) == ([], None)
+    assert (verdict.times.ended or "") > (verdict.times.received or "")
     assert "session-unknown" in [link.cause for link in verdict.chain]
     assert {"session-unknown", "client-disconnect"} <= {each.cause for each in verdict.candidates}
 

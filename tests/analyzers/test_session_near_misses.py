@@ -111,6 +111,10 @@ ALL_AT_ONCE = (
     + REPLACER[:1] + REPLACED_TURN[1:] + used("x", 1, 5, ABORTED)[1:] + answered(5, "/generate")
     + answered(5, "/generate") + SERVED_LATE
 )  # fmt: skip
+LATE_START = (  # `late` was refused a minute ago, before the log begins; `q-5` came only then
+    turn("q-5", 70, 80, LENGTH)[:1] + turn("late", 10, 71, refused(BUSY))[1:]
+    + answered(71, "/generate", "400 Bad Request") + turn("q-5", 70, 80, LENGTH)[1:] + answered(80, "/generate")
+)  # fmt: skip
 NEVER_IN_IT = (  # `r-2` was refused, so that no replace reaches it; the line of the call that ended it is lost
     turn("r-1", 0, 9, LENGTH) + prefill(0, 0) + turn("r-2", 2, 2, of="{'id': 'S', 'rid': 'r-1'}")[:1]
     + said(2, "Invalid request session id, self.rid='r-2'")
@@ -122,6 +126,9 @@ CASES = {
         REPLACER_LEFT, "s-1", {"explicit-abort", "not-established"}, says="session-replaced"
     ),
     "a turn that was replaced while all was aborted": Case(ALL_AT_ONCE, "s-1", says="abort-all"),
+    "a turn that was refused before the log begins": Case(
+        LATE_START, "late", unproven={"session-busy"}, says="session-stuck", version="0.5.18"
+    ),
     "a turn that its session had refused before a replace": Case(
         NEVER_IN_IT, "r-2", {"session-branch-cleared", "session-replaced"}, says="explicit-abort", version="0.5.8"
     ),

@@ -39,6 +39,13 @@ def test_an_answer_that_nobody_waited_for_is_not_said_to_be_one(tmp_path: Path) 
     assert verdict.summary == "It ran to its end (length), but its client had gone."
 
 
+def test_an_end_without_a_beginning_may_be_of_a_second_try(tmp_path: Path) -> None:
+    story = said(4, GONE) + answered(4, "/generate", "400 Bad Request") + used("x", 5, 8, LENGTH)[1:]
+    verdict = told(Case(story, "x"), tmp_path)
+    assert (verdict.cause, verdict.confidence) != ("finished-undelivered", "proven")
+    assert "finished" in {verdict.cause, *(each.cause for each in verdict.candidates)}
+
+
 def of_no_session(story: Story) -> Story:
     return changed(story, "stream=False", "stream=False, session_params={'id': 'ghost'}")
 
