@@ -20,6 +20,7 @@ from fractions import Fraction
 from typing import get_args
 
 from sglang_lifecycle.analyzers.catalogue import load
+from sglang_lifecycle.analyzers.finding import NOT_INTERRUPTED
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ThresholdResult
 from sglang_lifecycle.analyzers.verdict import Confidence
 
@@ -78,6 +79,12 @@ class Threshold:
         if row.synthetic or row.members or self.confidence not in (None, row.confidence):
             return False
         return row.status == INTERRUPTED if self.pattern == INTERRUPTED else self._names(row.cause)
+
+    @property
+    def of_finished(self) -> bool:
+        """Whether it may speak of requests that finished."""
+        finished = (cause for cause, status in NOT_INTERRUPTED.items() if status == "finished")
+        return self.pattern != INTERRUPTED and any(map(self._names, finished))
 
     def _names(self, cause: str) -> bool:
         return fnmatchcase(cause, self.pattern)

@@ -75,9 +75,9 @@ def command(
         raise UsageError("--format parquet is not for a terminal; give -o FILE")
     earlier = _earlier(baseline) if baseline is not None else None
 
-    listed = format not in _INTERRUPTED_ONLY or bool(values["fail_on"].value)
-    shelf = _shelf() if format in PIECEWISE and question.very_large and not values["fail_on"].value else None
-    swept = _swept(question, cluster, listed, shelf)
+    counted = _speak_of_finished(values["fail_on"].value)
+    shelf = _shelf() if format in PIECEWISE and question.very_large and not counted else None
+    swept = _swept(question, cluster, counted or format not in _INTERRUPTED_ONLY, shelf)
     result, evidence = swept or _whole(question, cluster)
     _judge(result, values["fail_on"].value)
     if earlier is not None and baseline is not None:
@@ -94,7 +94,16 @@ def command(
     return status(evidence)
 
 
-_INTERRUPTED_ONLY = (Format.TABLE, Format.MARKDOWN, Format.HTML, Format.OPENMETRICS)
+_INTERRUPTED_ONLY = (Format.TABLE, Format.MARKDOWN, Format.HTML, Format.OPENMETRICS, Format.JUNIT)
+
+
+def _speak_of_finished(expressions: Sequence[str]) -> bool:
+    """Whether a threshold has to know each request that finished."""
+    if not expressions:
+        return False
+    from sglang_lifecycle.analyzers.thresholds import parse
+
+    return any(parse(each).of_finished for each in expressions)
 
 
 def _whole(question: Request, cluster: str | None) -> tuple[Audit, Evidence]:

@@ -296,6 +296,21 @@ def test_the_command_prints_the_same(
     assert swept.read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.parametrize("threshold", ["explicit-abort >= 90%", "finished > 500", "* < 3", "in-flight > 9"])
+@pytest.mark.parametrize("format", ["json", "junit"])
+def test_thresholds_find_the_same(
+    recorded: Any, threshold: str, format: str, tmp_path: Path, large: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of requests that finished, which are not held unless a threshold speaks of them."""
+    asked = ["audit", str(recorded("0.5.23/s06_abort").server_log), "--fail-on", threshold, "--format", format, "-o"]
+    swept, whole = tmp_path / "swept", tmp_path / "whole"
+    status = main([*asked, str(swept)])
+    assert large == [True]
+    monkeypatch.setattr(inputs, "_VERY_LARGE", 1 << 60)
+    assert main([*asked, str(whole)]) == status
+    assert swept.read_bytes() == whole.read_bytes()
+
+
 def test_bounds_and_ignored_requests(recorded: Any, tmp_path: Path, large: list[bool], monkeypatch: Any) -> None:
     scenario = recorded("0.5.23/s06_abort")
     times = sorted(row.times.received for row in scenario.audit.requests if row.times.received)
