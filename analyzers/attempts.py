@@ -137,6 +137,14 @@ class Attempt:
         return finish.at, record.at + finish.e2e_s
 
     @property
+    def torn(self) -> bool:
+        """Whether its `Finish` tells of less time than lies between its records: a later use of the rid may have it."""
+        if len(self.ends) < 2 or self.received is None or self.finish is None:
+            return False
+        written, took = self.ends
+        return written - took > _TORN + (self.received.at_error or 0.0) + (self.finish.at_error or 0.0)
+
+    @property
     def went_well(self) -> bool:
         """Whether it ended as its client wished: at a stop, or at its length."""
         return self.finish is not None and self.finish.finish_type in ("stop", "length")
@@ -379,6 +387,7 @@ def _out_of_turn(ended: Attempt, begun: Attempt) -> bool:
 
 
 _OF_BOTH = ("stream", "session", "max_new_tokens", "prompt_ids", "opening")
+_TORN = 10.0  # seconds that lie beside what a `Finish` tells of, at most: before its `Receive` is timed, and behind it
 _COARSE = 1.0  # seconds by which the time of a `Receive` may be off
 _FINE = 0.01  # seconds: no two records of one rid are so close in time
 _NEAR = 40  # facts by which a collector may deliver lines out of turn

@@ -98,7 +98,8 @@ def _active(before: _Before) -> Finding | None:
     finding = Finding("session-busy", "proven" if last.finish is not None else "likely", text, lines)
     finding.chain.append(Cause("session-busy", f"{last.rid!r} was active", lines[:1], rid=last.rid))
     early = (last.finish_order or 0) < (attempt.finish_order or 0)  # else it may have come after the refusal
-    if not before.refusal and last.finish is not None and (early or attempt.received is None):
+    late = not before.refusal and last.finish is not None and (early or attempt.received is None)
+    if late or last.torn:  # of which the end before may be lost
         finding.soften(("session-stuck", "the scheduler's own line of the refusal"))
     if last.finish is None and before.may_stick:
         finding.candidates.append(

@@ -121,7 +121,15 @@ NEVER_IN_IT = (  # `r-2` was refused, so that no replace reaches it; the line of
     + turn("r-3", 3, 12, LENGTH, "{'id': 'S', 'rid': 'r-1', 'replace': True}")
     + turn("r-2", 2, 5, IN_QUEUE, "{'id': 'S', 'rid': 'r-1'}")[1:] + answered(5, "/generate")
 )  # fmt: skip
+USED_TWICE = (  # the end of `q-1`, and the record of its next use, are lost
+    turn("q-0", 0, 1, LENGTH) + turn("q-1", 2, 60, LENGTH)[:1] + prefill(2, 0)
+    + turn("q-2", 20, 21, refused(BUSY)) + said(20, f"{BUSY}, self.rid='q-2'") + answered(21, "/generate")
+    + turn("q-1", 55, 60, LENGTH)[1:] + answered(60, "/generate")
+)  # fmt: skip
 CASES = {
+    "a turn that was refused between two uses of a rid of which half is lost": Case(
+        USED_TWICE, "q-2", unproven={"session-busy"}, says="session-stuck", version="0.5.18"
+    ),
     "a turn whose replacement's client left": Case(
         REPLACER_LEFT, "s-1", {"explicit-abort", "not-established"}, says="session-replaced"
     ),
