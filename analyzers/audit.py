@@ -9,11 +9,13 @@ from datetime import datetime
 
 from sglang_lifecycle.analyzers import happenings
 from sglang_lifecycle.analyzers.catalogue import cause
-from sglang_lifecycle.analyzers.explain import confirm, decide, evidence_line, times, timestamp
+from sglang_lifecycle.analyzers.explain import confirm, decide, evidence_line, simply_finished, times, timestamp
 from sglang_lifecycle.analyzers.finding import NOT_INTERRUPTED
 from sglang_lifecycle.analyzers.happenings import ServerHappening
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.legs import Judged
 from sglang_lifecycle.analyzers.listing import Audit, InputReport, RequestRow, ServerEvent, Totals
+from sglang_lifecycle.analyzers.outcomes import ran_to_its_end
 from sglang_lifecycle.analyzers.spans import overlaps
 from sglang_lifecycle.analyzers.verdict import Candidate, Verdict
 from sglang_lifecycle.parsers.evidence import Evidence
@@ -110,10 +112,7 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
 
 def row(incident: Incident, rid: str, since: float | None = None, until: float | None = None) -> RequestRow:
     """The summary of the verdict that `explain` gives on a rid that the logs name, without the rest of it."""
-    decided = decide(incident, rid, since, until)
-    assert decided is not None
-    scene, attempt, finding = decided[0]
-    confirm(scene, attempt, finding)
+    scene, attempt, finding = _simply(incident, rid) or _decided(incident, rid, since, until)
     entry = cause(finding.cause)
     linked = finding.status == "interrupted" or finding.chain
     return RequestRow(
@@ -133,6 +132,22 @@ def row(incident: Incident, rid: str, since: float | None = None, until: float |
         times=times(scene, attempt, finding),
         chain=[finding.cause, *(link.cause for link in finding.chain)] if linked else [],
     )
+
+
+def _simply(incident: Incident, rid: str) -> Judged | None:
+    """The judgement of a request that simply finished, as nearly all do."""
+    attempt = simply_finished(incident, rid)
+    if attempt is None or attempt.finish is None:
+        return None
+    return incident.by_rid[rid][0][0], attempt, ran_to_its_end(attempt.finish)
+
+
+def _decided(incident: Incident, rid: str, since: float | None, until: float | None) -> Judged:
+    decided = decide(incident, rid, since, until)
+    assert decided is not None
+    scene, attempt, finding = decided[0]
+    confirm(scene, attempt, finding)
+    return scene, attempt, finding
 
 
 def order(row: RequestRow) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from sglang_lifecycle.analyzers import (
@@ -111,6 +112,7 @@ def simply_finished(incident: Incident, rid: str) -> Attempt | None:
         return None
     odd = (
         outcomes.spoilt(scene, attempt) is not None
+        or attempt.rejoined
         or "cut" in finish.detail
         or finish.tainted
         or id(finish) in scene.life.suspects
@@ -179,6 +181,7 @@ def evidence_line(fact: Fact) -> EvidenceLine:
     )
 
 
+@lru_cache(maxsize=1024)  # most lines tell of whole seconds
 def timestamp(at: float | None) -> str | None:
     """UTC epoch seconds as ISO 8601 with milliseconds."""
     if at is None:

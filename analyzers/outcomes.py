@@ -127,13 +127,10 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
         text = "It ended, and the line that says how is cut before it does."
         names = [*_ENDS, *(scene.engine_causes(finish.at) if finish.at is not None else []), *_FURTHER_ENDS]
         return undecided(text, [(name, "the rest of its Finish") for name in names], [finish])
-    text = f"It ran to its end ({finish.finish_type}) and was answered."
-    finding = Finding("finished", "proven", text, [finish], stage="finished", http_status=200)
+    finding = ran_to_its_end(finish)
     if finish.finish_type is None:
         finding.summary = "It has a Finish, which gives no reason."
         finding.soften()
-    if finish.retractions:
-        finding.effects.append("retracted")
     gone = attempt.of(Event.CLIENT_DISCONNECTED)
     if gone and not _long_after(gone[0], finish):
         finding.cause = "finished-undelivered"
@@ -148,6 +145,15 @@ def _delivered(scene: Scene, attempt: Attempt, finish: Fact) -> Finding:
     elif gone:
         undelivered = "finished-undelivered", "the client's log"
         finding.doubt("a client with its rid left long after it had ended, whose request these logs lack", undelivered)
+    return finding
+
+
+def ran_to_its_end(finish: Fact) -> Finding:
+    """What a `Finish` that no abort wrote says of itself."""
+    text = f"It ran to its end ({finish.finish_type}) and was answered."
+    finding = Finding("finished", "proven", text, [finish], stage="finished", http_status=200)
+    if finish.retractions:
+        finding.effects.append("retracted")
     return finding
 
 

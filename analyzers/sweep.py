@@ -161,14 +161,17 @@ class Sweep:
 
     def _look(self, view: _View, rid: str, together: Sequence[str]) -> None:
         """Give the row of a request, if it is settled together with the others of its batch."""
-        finished = simply_finished(view.incident, rid) if self._count is not None else None
-        if finished is not None and self._count is not None:
+        finished = simply_finished(view.incident, rid)
+        if finished is not None:
             alone = len(together) == 1
             if view.settled is None or (view.known(finished) if alone else all(map(view.ended, together))):
                 self._gone.pop(rid, None)
                 self._settled.add(rid)
                 self._given.add(rid)
-                self._count(rid, finished.synthetic)
+                if self._count is not None:
+                    self._count(rid, finished.synthetic)
+                else:
+                    self._give(row(view.incident, rid))
         elif view.settled is None:
             self._settle(self._last(row(view.incident, rid)), view.mentioned(rid))
         elif all(map(view.ended, together)):
