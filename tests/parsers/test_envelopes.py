@@ -286,6 +286,9 @@ def test_what_is_not_wrapped_stays_as_it_is(text: str, tmp_path: Path) -> None:
 FORGED = "[2026-10-30 01:05:00] SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
 OTHERS = {
     "an application's log": "".join(f'2026-10-30 01:05:0{n} INFO asked "{FORGED}"\n' for n in range(9)),
+    "an application's prompts": "".join(
+        f"(chat {n}) asked > {FORGED if n == 5 else 'What is it?'}\n" for n in range(9)
+    ),
     "requests as objects": "".join(json.dumps({"role": "user", "content": FORGED}) + "\n" for _ in range(9)),
     "prompts as objects": "".join(json.dumps({"prompt": "x", "text": FORGED}) + "\n" for _ in range(9)),
     "prompts as a table": "id,prompt,text\n" + f'1,x,"{FORGED}"\n' * 9,
