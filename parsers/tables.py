@@ -28,7 +28,8 @@ def is_table(head: bytes) -> bool:
     line = first.decode("utf-8", "replace").strip()
     names = _names(line, _separator(line))
     quoted = rest.startswith(b'"')
-    return any(name in objects.TEXTS for name in names) and (len(names) > 1 or (quoted and line.startswith('"')))
+    texts = objects.TEXTS if objects.STAMPS.isdisjoint(names) else objects.TEXTS | objects.ALIKE
+    return not texts.isdisjoint(names) and (len(names) > 1 or (quoted and line.startswith('"')))
 
 
 def entries(path: Path) -> Iterator[bytes]:
