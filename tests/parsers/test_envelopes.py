@@ -15,6 +15,7 @@ import wrappers
 
 from sglang_lifecycle.analyzers.audit import audit
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.parsers import documents
 from sglang_lifecycle.parsers.evidence import Evidence
 from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.log import read
@@ -424,6 +425,16 @@ def test_what_only_begins_as_an_export_is_read_as_lines(text: str, tmp_path: Pat
     (tmp_path / "server.log").write_text(text + line * 3)
     before = text.count("\n")
     assert [fact.line - before for fact in read([str(tmp_path / "server.log")]).facts] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "first", ['{"log": "the first line is c', '{"message": "x", "timestamp": "2026-10-30T01:05:09Z"},']
+)
+def test_lines_are_no_document_that_is_too_large(first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MAX_BYTES", 400)
+    line = json.dumps({"message": READY.strip(), "timestamp": "2026-10-30T01:05:09Z"}) + ",\n"
+    (tmp_path / "server.log").write_text(f"{first}\n" + line * 9)
+    assert len(read([str(tmp_path / "server.log")]).facts) == 9
 
 
 def test_pods_of_opentelemetry_are_told_apart(tmp_path: Path) -> None:
