@@ -44,8 +44,8 @@ def entries(path: Path) -> Iterator[bytes] | None:
     with path.open("rb") as file:
         first = file.readline(MAX_BYTES)
         if size > MAX_BYTES:
-            if first.rstrip()[-1:] in (b"}", b"\n"):
-                return None  # lines after all
+            if first.endswith(b"\n") and (first.startswith(b'{"') or first.rstrip()[-1:] == b"}"):
+                return None  # lines after all, of which the first may be cut
             raise Refused(f"a JSON document of more than {MAX_BYTES >> 20} MiB; export it as lines")
         if first.startswith(b'{"') and _is_one(first):
             return None

@@ -31,7 +31,7 @@ ARGS = frozenset(
 
 _FRAME = re.compile(r'^\s+File "[^"]*", line \d+, in (\S+)')
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
-_NO_EXCEPTION = ("Traceback", "Killed", "Terminated", "Aborted", "Hangup")  # what a shell says comes after them
+_NO_EXCEPTION = re.compile(r"(?:Traceback|Killed|Terminated|Aborted|Hangup)\b")  # what a shell says comes after them
 _GROUP_ART = re.compile(r"^[ ]*[|+][-| +]*(?=\S)|^  [|] ")  # how Python draws exception groups
 _MISSING_KEY = re.compile(r"KeyError: (.+)")
 _HTTP_EXCEPTION = re.compile(r"[\w.]*HTTPException: (?:\d{3}: )?(.*)", re.DOTALL)
@@ -218,7 +218,7 @@ def note_tail(fact: Fact, tail: list[str]) -> None:
     frames = [m[1] for line in tail if (m := _FRAME.match(line))]
     if frames:
         fact.detail["frames"] = frames[-8:]
-    exceptions = [line for line in tail if _EXCEPTION.match(line) and not line.startswith(_NO_EXCEPTION)]
+    exceptions = [line for line in tail if _EXCEPTION.match(line) and not _NO_EXCEPTION.match(line)]
     if exceptions:
         fact.detail["exception"] = exceptions[-1][:400]
         _note_exception(fact, exceptions[-1], tail)

@@ -18,7 +18,7 @@ from typing import IO
 from sglang_lifecycle.parsers import archives, documents, exhibits, journal, overlaps, remote, rotation, tables
 from sglang_lifecycle.parsers.compression import Decompressed, compressed
 from sglang_lifecycle.parsers.file import File, Input
-from sglang_lifecycle.parsers.spool import Budget, Refused, spool
+from sglang_lifecycle.parsers.spool import Budget, Plain, Refused, spool
 
 DEPTH = 4
 """How deep archives and compressions may be nested."""
@@ -231,6 +231,8 @@ def _text(file: File, head: bytes) -> Iterator[File]:
         if lines is not None:
             path = spool(lines)
             file = replace(file, path=path, size=path.stat().st_size)
+    except Plain:
+        pass
     except Refused as refused:
         file = replace(file, problem=f"refused: {refused}")
     yield file

@@ -14,10 +14,13 @@ from importlib.resources import files
 from typing import Any
 
 from sglang_lifecycle.parsers.evidence import Event
+from sglang_lifecycle.parsers.prefix import BLANKS
 from sglang_lifecycle.parsers.versions import RELEASES
 
 _KEY = 4
 """How many characters of a message choose the patterns that are tried; no head is shorter."""
+
+_BLANKS = tuple(BLANKS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +103,13 @@ class Table:
         self._bare = tuple(p.within for p in lines if p.bare and p.within)
 
     def find(self, message: str) -> tuple[Pattern, re.Match[str]] | None:
-        """The pattern that the whole of `message` fits, with its match."""
+        """The pattern that the whole of `message` fits, with its match.
+
+        Blanks at its end may be a terminal's; where it fits with them, they are those of a rid or of a session's id.
+        """
+        return self._find(message) or (self._find(message.rstrip(BLANKS)) if message.endswith(_BLANKS) else None)
+
+    def _find(self, message: str) -> tuple[Pattern, re.Match[str]] | None:
         for pattern in self._by_key.get(message[:_KEY], ()):
             if message.startswith(pattern.head) and (match := pattern.compiled.fullmatch(message)):
                 return pattern, match

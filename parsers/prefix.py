@@ -30,7 +30,8 @@ LATEST = 253_000_000_000.0
 _LEVEL = re.compile(LEVEL)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)")
-_BLANKS = " \t\r"  # what terminals and pages leave at the end of a line: no message ends in them
+BLANKS = " \t\r"
+"""What terminals and pages leave at the end of a line: no record of a request ends in them."""
 
 
 class UnknownZone(ValueError):
@@ -102,9 +103,8 @@ class Prefix:
 
     def rest(self, head: Head, message: str) -> Head:
         """A known prefix with the message that follows it."""
-        if not message.startswith(REQUEST_HEADS):
-            message = self._plain(message)
-        return Head(head.at, head.resolution, head.rank, message.rstrip(_BLANKS))
+        message = message.rstrip(BLANKS) if message.startswith(REQUEST_HEADS) else self._plain(message)
+        return Head(head.at, head.resolution, head.rank, message)
 
     def split(self, line: str) -> Head | None:
         """Split a physical line into prefix and message, or None where no record can begin here."""
@@ -118,12 +118,12 @@ class Prefix:
                 at, resolution = (at + int(match[2]) / 1000 if at is not None else None), 0.001
             return self.rest(Head(at, resolution, match[3].strip() or None, ""), line[match.end() :])
         if line.startswith((*REQUEST_HEADS, '{"request_parameters"')):
-            return Head(None, 0.0, None, line.rstrip(_BLANKS))
+            return Head(None, 0.0, None, line.rstrip(BLANKS))
         return None
 
     def bare(self, line: str) -> Head:
         """A line without a prefix, read as a record."""
-        return Head(None, 0.0, None, self._plain(line).rstrip(_BLANKS))
+        return Head(None, 0.0, None, self._plain(line))
 
     @staticmethod
     def _plain(message: str) -> str:

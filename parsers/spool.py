@@ -28,6 +28,10 @@ class Refused(Exception):
     """An input that is not unpacked, for the reason that its text gives."""
 
 
+class Plain(Exception):
+    """An input that only begins as an export does: it is read as it is."""
+
+
 class Budget:
     """Counts what an input unpacks to. `size` is what it takes packed, in bytes."""
 

@@ -14,6 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from sglang_lifecycle.parsers.envelopes.repairs import plain
 from sglang_lifecycle.parsers.evidence import Fact
 from sglang_lifecycle.parsers.forms import Row
 from sglang_lifecycle.parsers.lines import Line
@@ -44,6 +45,9 @@ class Strangers:
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, None] = OrderedDict()
+        self._plain: OrderedDict[str, None] = (
+            OrderedDict()
+        )  # those that looks may have been taken off, as they are without
         self._marks: set[bytes] = set()  # how lines of them begin, those in ASCII at least
         self._firsts: OrderedDict[str, None] = OrderedDict()  # first lines of a text, which follow SGLang's own words
         self._beginnings: dict[str, list[str]] = {}  # last lines of a text, which SGLang's own words follow
@@ -92,7 +96,12 @@ class Strangers:
         if not self._lines:
             return False
         line = line.rstrip()
-        return line in self._lines or any(line.startswith(text) for text in self._beginnings.get(line[:SHORTEST], ()))
+        return self._is_of(line) or (bool(self._plain) and self._is_of(plain(line)))
+
+    def _is_of(self, line: str) -> bool:
+        if line in self._lines or line in self._plain:
+            return True
+        return any(line.startswith(text) for text in self._beginnings.get(line[:SHORTEST], ()))
 
     def begun(self, line: str) -> bool:
         """Whether a line ends as one of their texts begins that goes on: how its record ends is still to come."""
@@ -132,12 +141,16 @@ class Strangers:
         for piece in fresh:
             self._lines[piece] = None
             self._marks.add(piece[:SHORTEST].encode("utf-8", "replace"))
+            if (bare := plain(piece)) != piece:
+                self._plain[bare] = None
+                if len(self._plain) > LINES:
+                    self._plain.popitem(last=False)
             if len(self._lines) > LINES:
                 self._lines.popitem(last=False)
-        if pieces:
-            known = self._beginnings.setdefault(pieces[-1][:SHORTEST], [])
-            if pieces[-1] not in known:
-                known.append(pieces[-1])
+        for piece in {pieces[-1], plain(pieces[-1])} if pieces else ():
+            known = self._beginnings.setdefault(piece[:SHORTEST], [])
+            if piece not in known:
+                known.append(piece)
                 del known[:-64]
         return bool(fresh)
 

@@ -16,7 +16,7 @@ import orjson
 
 from sglang_lifecycle.parsers.envelopes import objects
 from sglang_lifecycle.parsers.lines import CAP
-from sglang_lifecycle.parsers.spool import Budget, Refused
+from sglang_lifecycle.parsers.spool import Budget, Plain, Refused
 
 _NAME = re.compile(r"[\w@][\w@. /-]{0,63}")
 _ZONE = re.compile(r" ?[(\[]UTC[)\]]$", re.IGNORECASE)  # Azure says so of a column of times
@@ -31,24 +31,29 @@ def is_table(head: bytes) -> bool:
     line = first.decode("utf-8", "replace").strip()
     names = _names(line, _separator(line))
     quoted = rest.startswith(b'"')
-    return any(name in objects.TEXTS for name in names) and (len(names) > 1 or (quoted and line.startswith('"')))
+    texts = objects.TEXTS if objects.STAMPS.isdisjoint(names) else objects.TEXTS | objects.ALIKE
+    return not texts.isdisjoint(names) and (len(names) > 1 or (quoted and line.startswith('"')))
 
 
 def entries(path: Path) -> Iterator[bytes]:
-    """The rows as lines. Raises `Refused`, OSError."""
+    """The rows as lines. Raises `Plain` where most are of another width: a log may begin so; `Refused`, OSError."""
     csv.field_size_limit(CAP)
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         line = file.readline().strip()
         separator = _separator(line)
         names = _names(line, separator)
         budget = Budget(path.stat().st_size)
+        rows = others = 0
         try:
             for row in csv.reader(file, delimiter=separator):
+                rows, others = rows + bool(row), others + (len(row) not in (0, len(names)))
                 entry = orjson.dumps(_entry(names, row)) + b"\n"
                 budget.take(len(entry))
                 yield entry
         except csv.Error as error:
             raise Refused(f"a table that cannot be read: {error}") from error
+        if others * 2 > rows:
+            raise Plain
 
 
 def _entry(names: Sequence[str], row: Sequence[str]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def look(file: File) -> View:
         better = envelopes.texts_within(joined, others)
         (records, rest), (before, left) = _records(better), _records(inner)
         certain = len({text for text in texts if len(text) == width}) >= _EQUAL
-        if records > before or (records == before > 0 and (certain or rest == 0 < left)):
+        if records > before or (records == before > 0 and (certain or rest == 0 < left) and not _hides(better, inner)):
             inner, layers = better, others
         else:
             width = None
@@ -149,6 +149,12 @@ def _records(lines: Iterable[Line]) -> tuple[int, int]:
         records += worth
         others += not worth and bool(line.text.strip())
     return records, others
+
+
+def _hides(joined: Iterable[Line], apart: Iterable[Line]) -> bool:
+    """Whether lines that begin records are gone once they are joined: they were cut at a width, not broken."""
+    begun, before = (sum(_stamped(line.text) for line in lines) for lines in (joined, apart))
+    return begun < before
 
 
 def _worth(message: str) -> int:

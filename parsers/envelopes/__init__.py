@@ -84,13 +84,21 @@ def recognise(
 
 
 def _around(texts: list[str], speaks: Callable[[str], bool]) -> tuple[Envelope, ...]:
-    """The layers that most lines have, and a prefix that no rule knows where more of SGLang's lines stand behind it."""
+    """The layers that most lines have, and a prefix that no rule knows where SGLang's lines stand behind it.
+
+    They have to be most of what begins a line: another program may print now and then what a client has imitated.
+    """
     layers = _known_around(texts, speaks)
     within = _texts(texts, layers)
     if len(layers) == DEPTH or (prefix := learn(within)) is None:
         return layers
     more = (prefix, *_known_around(_texts(within, (prefix,)), speaks))
-    return (*layers, *more) if sum(map(speaks, _texts(within, more))) > sum(map(speaks, within)) else layers
+    texts = _texts(within, more)
+    spoken, beginnings = sum(map(speaks, texts)), sum(text[0] not in _DEEPER for text in texts)
+    return (*layers, *more) if spoken * 2 >= beginnings and spoken > sum(map(speaks, within)) else layers
+
+
+_DEEPER = " \t|"  # how the lines of tracebacks begin
 
 
 def _texts(texts: Sequence[str], layers: Sequence[Envelope]) -> list[str]:

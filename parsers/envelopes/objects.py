@@ -15,9 +15,10 @@ from sglang_lifecycle.parsers.lines import Line, Stamp
 _TEXT = (
     "log", "message", "MESSAGE", "line", "msg", "@message", "textPayload", "_raw", "result._raw", "_source.message",
     "_source.log", "_source.textPayload", "attributes.message", "content.message", "fields.message",
-    "jsonPayload.message", "jsonPayload.log", "body.stringValue", "body", "Body", "text", "LogMessage", "LogEntry",
-    "logs", "data.message", "event.original", "_msg", "short_message", "content", "__CONTENT__", "__content__",
+    "jsonPayload.message", "jsonPayload.log", "body.stringValue", "LogMessage", "LogEntry", "logs", "data.message",
+    "event.original", "_msg", "short_message", "__CONTENT__", "__content__",
 )  # fmt: skip
+_ALIKE = ("body", "Body", "text", "content")  # of data sets as well: their prompts have no time
 _STAMP = (
     "tsNs", "time", "@timestamp", "timestamp", "date", "ts", "_time", "result._time", "_source.@timestamp",
     "timeUnixNano", "attributes.timestamp", "content.timestamp", "published_date", "datetime", "TimeGenerated",
@@ -38,9 +39,10 @@ _CONTAINER = (
 )  # fmt: skip
 _HOST = ("_HOSTNAME", "labels.instance", "labels.host", "host", "host.name", "_source.host.name", "hostname")
 _UNIT = ("_SYSTEMD_UNIT", "SYSLOG_IDENTIFIER", "service", "labels.app")
-NAMES = (*_TEXT, *_STAMP, *_POD, *_CONTAINER, *_HOST, *_UNIT)
+NAMES = (*_TEXT, *_ALIKE, *_STAMP, *_POD, *_CONTAINER, *_HOST, *_UNIT)
 """The names that mean something: columns of a table may have them as well."""
-TEXTS = frozenset(_TEXT)
+TEXTS, ALIKE, STAMPS = frozenset(_TEXT), frozenset(_ALIKE), frozenset(_STAMP)
+"""Those of texts, of texts where there is a time as well, and of times."""
 _TAGS = ("tags", "attributes.tags", "content.tags")  # Datadog's: `pod_name:sglang-0`
 _BREAKS = ("line-max", "buffer")  # a journal's line that goes on; `nul` and `eof` end one
 _FOREIGN = frozenset({"target", "level"})  # a program's own structured record, such as the gateway's
@@ -123,6 +125,8 @@ def _told(data: dict[str, Any]) -> str | None:
     if data.keys() >= _FOREIGN or not _STRANGE.isdisjoint(data):
         return None
     found = _first(data, _TEXT, (str, list))
+    if found is None and _stamp(data) is not None:
+        found = _first(data, _ALIKE, str)
     if isinstance(found, list):  # the journal's way to write text that holds control characters
         try:
             return bytes(found).decode("utf-8", "replace")

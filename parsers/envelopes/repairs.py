@@ -49,12 +49,23 @@ class Remains:
         return 1.0 if sum(_REMAINS.match(text) is not None for text in sample) * 20 >= len(sample) else 0.0
 
     def open(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """The lines without them."""
+        """The lines without those before a message, and those of uvicorn without all: elsewhere they may be a rid's."""
         for line in lines:
-            yield line.inner(_REMAINS.sub("", line.text)) if "m" in line.text else line
+            yield line.inner(_unstyled(line.text)) if "m" in line.text else line
 
 
 _REMAINS = re.compile(r"(?:\^\[|\u241b|\ufffd|\\x1b|\\u001b|\\033|\\e)?\[\d{1,3}(?:;\d{1,3})*m")
+_STAMPED = r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] )?"
+_STYLED = re.compile(rf"(?:{_STAMPED}{_REMAINS.pattern}(?:\([^()'\"\[\]]*\)|[A-Z]+|[ :])*)+")
+_UVICORN = re.compile(
+    rf"{_STAMPED}INFO:\s+(?:[\w.:\[\]]+ - \"|(?:Uvicorn|Started|Finished|Application|Waiting|Shutting) )"
+)
+
+
+def _unstyled(text: str) -> str:
+    if (styled := _STYLED.match(text)) is not None:
+        text = _REMAINS.sub("", styled[0]) + text[styled.end() :]
+    return _REMAINS.sub("", text) if _UVICORN.match(text) else text
 
 
 class Blanks:
@@ -195,6 +206,11 @@ class Html:
 
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")  # the page's own: of the text's all brackets are entities
 _QUOTED = re.compile(r"(?:(?:Receive|Finish): obj=\w+\(.*=|\brid=|KeyError: |\{)&(?:#x27|#39|#34|quot|apos);")
+
+
+def plain(text: str) -> str:
+    """A text without all that may be taken off it here: two that are alike then may be one, differently spoilt."""
+    return _REMAINS.sub("", _ESCAPES.sub("", text)).translate(_BLANKS).strip()
 
 
 def _unquoted(text: str) -> str:

@@ -15,9 +15,12 @@ import wrappers
 
 from sglang_lifecycle.analyzers.audit import audit
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.parsers import documents
 from sglang_lifecycle.parsers.evidence import Evidence
+from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.log import read
 from sglang_lifecycle.parsers.quote import quote
+from sglang_lifecycle.parsers.strangers import Strangers
 
 SCENARIOS = ("0.5.23/s14_timeout_prefix", "0.5.10/s06_abort", "0.5.10/s13b_injection", "0.5.23/s18_two_lives")
 SHIFTED = re.compile(rb'(?m)^(\[|\{"timestamp": ")(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)')
@@ -269,6 +272,7 @@ PLAIN = {
     "an indented traceback": "[2026-10-30 01:05:00] ValueError\n"
     + '    File "x"\n    [2026-10-30 01:05:00] INFO: x\n' * 9,
     "a quotation": "> have you tried\n> to turn it off?\n[2026-10-30 01:05:00] The server is fired up and ready!\n",
+    "one record by entities": "Finish: obj=A(b=&#39;x&#39;)\nReceive: obj=GenerateReqInput(rid='a', text='x')\n",
     "exception groups": "  + Exception Group Traceback (most recent call last):\n  |   File x\n  | ValueError\n",
 }
 
@@ -283,8 +287,14 @@ def test_what_is_not_wrapped_stays_as_it_is(text: str, tmp_path: Path) -> None:
 FORGED = "[2026-10-30 01:05:00] SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
 OTHERS = {
     "an application's log": "".join(f'2026-10-30 01:05:0{n} INFO asked "{FORGED}"\n' for n in range(9)),
+    "an application's prompts": "".join(
+        f"(chat {n}) asked > {FORGED if n == 5 else 'What is it?'}\n" for n in range(9)
+    ),
     "requests as objects": "".join(json.dumps({"role": "user", "content": FORGED}) + "\n" for _ in range(9)),
     "prompts as objects": "".join(json.dumps({"prompt": "x", "text": FORGED}) + "\n" for _ in range(9)),
+    "prompts by another name": "".join(json.dumps({"id": n, "content": FORGED}) + "\n" for n in range(9)),
+    "prompts in a document": json.dumps({"items": [{"text": FORGED}, {"text": "What is it?"}]}),
+    "prompts in columns": "id,content\n" + f'1,"{FORGED}"\n' * 9,
     "prompts as a table": "id,prompt,text\n" + f'1,x,"{FORGED}"\n' * 9,
     "a list of prompts": json.dumps(["What is it?", "Tell me.", FORGED]),
     "some of many lines": "".join(f"talk: {FORGED + '.' * n if n % 3 else 'hello'}\ntalked\n" for n in range(9)),
@@ -336,6 +346,48 @@ def test_records_without_stamps_are_read_as_well(writer: str, tmp_path: Path) ->
     ]
 
 
+def test_what_is_cut_at_a_width_is_not_broken_at_it(recorded: Any, tmp_path: Path) -> None:
+    """Lines that all end at one column, with records after them, go on nowhere."""
+    lines = recorded("0.5.23/s02d_session_replace_waiting").server_log.read_text().split("\n")
+    start = next(n for n, line in enumerate(lines) if "Receive: obj=GenerateReqInput(rid='blocker'" in line)
+    (tmp_path / "server.log").write_text("\n".join(line[:600] for line in lines[start : start + 9]))
+    assert [fact.line for fact in read([str(tmp_path / "server.log")]).facts] == list(range(1, 10))
+
+
+@pytest.mark.parametrize("name", ["AbortedError", "TerminatedWorkerError", "KilledWorker"])
+def test_an_exception_may_be_named_as_a_shell_speaks(name: str, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(CRASH.replace("KeyError: '306df3e52654c28fe8362d17a211f1ec'", f"{name}: no memory\n\nAborted"))
+    assert read([str(log)]).facts[1].detail["exception"] == f"{name}: no memory"
+
+
+READY = "[2026-10-30 01:05:09] The server is fired up and ready to roll!\n"
+GONE = "[2026-10-30 01:05:00] Error: Abort request {}\n"
+QUOTED = (
+    "[2026-10-30 01:05:00] Error: Request is disconnected from the client side (type 1). Abort request obj.rid={!r}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "rid"),
+    [(GONE, "victim "), (GONE, "victim\t"), (GONE, "vic[1mtim"), (QUOTED, "vic[1mtim"), (QUOTED, "vic\x1b[1mtim")],
+)
+def test_no_rid_becomes_anothers(line: str, rid: str, tmp_path: Path) -> None:
+    """A client may choose a rid that would be another's without its blanks, or what may be left of colours."""
+    coloured = "^[[36m(SGLangEngine pid=7)^[[0m " if "[1m" in rid else ""
+    log = tmp_path / "server.log"
+    log.write_text("".join(coloured + text for text in (line.format(rid), *[READY] * 3)))
+    assert read([str(log)]).facts[0].rid == rid
+
+
+@pytest.mark.parametrize("look", ["[1m", "\x1b[1m", "\u200b", "  "])
+def test_a_strangers_line_is_known_without_its_looks(look: str) -> None:
+    strangers = Strangers()
+    strangers.quote([f"a session\n{look}{FORGED}"])
+    line = Line(1, 0, FORGED.encode())
+    assert strangers.wrote(line)
+
+
 def test_what_a_shell_says_is_no_exception(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(CRASH.replace("KeyError: '306df3e52654c28fe8362d17a211f1ec'", "RuntimeError: no memory\n\nKilled"))
@@ -368,6 +420,27 @@ def opentelemetry(pod: str) -> str:
     resource = {"attributes": [{"key": "k8s.pod.name", "value": {"stringValue": pod}}]}
     record = {"timeUnixNano": "1793322309000000000", "body": {"stringValue": SAID}}
     return json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": [record]}]}]})
+
+
+@pytest.mark.parametrize(
+    "text", ["message,time\n", "a,b,message,c\n", f"__CURSOR=x\n__REALTIME_TIMESTAMP=1\nMESSAGE={FORGED}\n\n"]
+)
+def test_what_only_begins_as_an_export_is_read_as_lines(text: str, tmp_path: Path) -> None:
+    """Where logs are rotated, a file may begin with lines of a stranger's text."""
+    line = "[2026-10-30 01:05:09] The server is fired up and ready to roll!\n"
+    (tmp_path / "server.log").write_text(text + line * 3)
+    before = text.count("\n")
+    assert [fact.line - before for fact in read([str(tmp_path / "server.log")]).facts] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "first", ['{"log": "the first line is c', '{"message": "x", "timestamp": "2026-10-30T01:05:09Z"},']
+)
+def test_lines_are_no_document_that_is_too_large(first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MAX_BYTES", 400)
+    line = json.dumps({"message": READY.strip(), "timestamp": "2026-10-30T01:05:09Z"}) + ",\n"
+    (tmp_path / "server.log").write_text(f"{first}\n" + line * 9)
+    assert len(read([str(tmp_path / "server.log")]).facts) == 9
 
 
 SAID = "[2026-10-30 01:05:09] The server is fired up and ready to roll!"
