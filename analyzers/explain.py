@@ -340,12 +340,18 @@ def _origin(attempt: Attempt, finding: Finding) -> str:
     return f"cut by {_ORIGINS.get(layer, layer)}{quoted}"
 
 
+_OWN = ("waiting-timeout", "running-timeout")
+_ANOTHERS = "timeout-prefix-collision"
+
+
 def _timeout(finding: Finding) -> str:
-    if finding.cause in ("waiting-timeout", "running-timeout"):
-        return f"its own {finding.cause.replace('-', ' ')}"
-    if finding.cause == "timeout-prefix-collision":
-        return f"another rid's timeout; it stood in stage {finding.stage}"
-    return "no timeout of the scheduler"
+    still = [cause for cause, _ in finding.candidates if cause in (*_OWN, _ANOTHERS)]
+    if finding.cause in _OWN:
+        return f"its own {finding.cause.replace('-', ' ')}" + ", or another rid's" * (_ANOTHERS in still)
+    if finding.cause == _ANOTHERS:
+        own = ", or its own" * any(cause in _OWN for cause in still)
+        return f"another rid's timeout{own}; it stood in stage {finding.stage}"
+    return f"not ruled out: {', '.join(still)}" if still else "no timeout of the scheduler"
 
 
 def _summary(scene: Scene, attempt: Attempt, finding: Finding) -> AttemptSummary:

@@ -11,6 +11,7 @@ from sglang_lifecycle.analyzers.explain import dated, explain
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.spans import span
+from sglang_lifecycle.analyzers.verdict import Confidence
 from sglang_lifecycle.parsers.evidence import Fact
 
 Prompts = Callable[[Fact], Iterable[str]]
@@ -56,7 +57,7 @@ class Candidate:
     http_status: int | None
     status: str
     cause: str
-    confidence: str
+    confidence: Confidence
     distance: float | None
 
 

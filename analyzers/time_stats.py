@@ -62,7 +62,7 @@ def describe(scene: Scene, attempt: Attempt, finding: Finding) -> tuple[str, lis
     if ran is not None:
         parts.append(f"ran {ran:.2f} s")
     if finish is not None and finish.completion_tokens is not None:
-        parts.append(f"{finish.completion_tokens} tokens out")
+        parts.append(f"{finish.completion_tokens} token{'' if finish.completion_tokens == 1 else 's'} out")
     stats = attempt.of(Event.REQUEST_STATS)
     lines = [f for f in (finish, *stats[:1]) if f is not None]
     if not parts:

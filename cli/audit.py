@@ -11,7 +11,7 @@ import typer
 from sglang_lifecycle.cli import settings
 from sglang_lifecycle.cli.config import check_thresholds
 from sglang_lifecycle.cli.errors import ClosedPipe, ExitCode, LifecycleError, UsageError, warning
-from sglang_lifecycle.cli.formats import PIECEWISE, Format, dumped, encode, pieces
+from sglang_lifecycle.cli.formats import ENDINGS, PIECEWISE, Format, dumped, encode, pieces
 from sglang_lifecycle.cli.inputs import Request, Window, quoted, request, status
 from sglang_lifecycle.cli.interrupted import LIMIT
 from sglang_lifecycle.cli.options import (
@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 def command(
     paths: Paths,
     json: Json = False,
-    format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
+    told: Annotated[
+        Format | None,
+        typer.Option("--format", help="What to print.  [default: what FILE's ending says, else table]"),
+    ] = None,
     output: Output = None,
     everything: Annotated[bool, typer.Option("--all", help="List every interrupted request to people.")] = False,
     fail_on: FailOn = None,
@@ -66,7 +69,7 @@ def command(
     color: Color = None,
 ) -> ExitCode:
     """List every interrupted request with its cause, and what happened to the server."""
-    format = Format.JSON if json else format
+    format = Format.JSON if json else told or ENDINGS.get((output or "").rpartition(".")[2].lower(), Format.TABLE)
     # The order of the paths on the command line must not decide anything.
     question = request(sorted(paths), since, until, tz, display_tz, sglang_version)
     values = settings.effective({"fail_on": fail_on})

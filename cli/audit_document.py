@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import compress
 
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent
 from sglang_lifecycle.cli.document import Block, Code, Document, Grid, Section
@@ -111,7 +112,12 @@ def _requests(rows: list[RequestRow], names: Mapping[str | None, str], clock: Cl
         "or else",
         *(["server"] if names else []),
     )
-    return Grid(head, cells, frozenset({"waited", "ran"}))
+    filled = [any(row[index] for row in cells) for index in range(len(head))]
+    return Grid(
+        tuple(compress(head, filled)),
+        [tuple(compress(row, filled)) for row in cells],
+        frozenset({"waited", "ran"}),
+    )
 
 
 def _inputs(audit: Audit) -> Grid:

@@ -7,7 +7,7 @@ from functools import partial
 from sglang_lifecycle.cli.errors import ExitCode
 from sglang_lifecycle.cli.formats import dumped
 from sglang_lifecycle.cli.inputs import request, status
-from sglang_lifecycle.cli.options import Color, DisplayZone, Json, Paths, SGLangVersion, Zone
+from sglang_lifecycle.cli.options import Color, Config, DisplayZone, Json, Paths, Quiet, SGLangVersion, Zone
 from sglang_lifecycle.cli.output import show, write
 
 
@@ -17,6 +17,8 @@ def command(
     tz: Zone = None,
     display_tz: DisplayZone = None,
     sglang_version: SGLangVersion = None,
+    config: Config = None,
+    quiet: Quiet = False,
     color: Color = None,
 ) -> ExitCode:
     """Say what these logs can and cannot answer, and which flags would answer the rest the next time."""

@@ -189,7 +189,7 @@ def _offset(offset: Offset, width: int) -> tuple[Text, Text]:
 
 
 def _question(question: OpenQuestion, many: bool) -> RenderableType:
-    asks = Text(" " * INDENT + question.asks)
+    asks = plain(question.asks)
     if many:
         numbers = listed([str(life + 1) for life in question.lives])
         asks.append(f"  {'life' if len(question.lives) == 1 else 'lives'} {numbers}", style=FAINT)
@@ -202,7 +202,7 @@ def _question(question: OpenQuestion, many: bool) -> RenderableType:
         remedies.append(Padding(grid([(Text("→", style=FAINT), line)]), (0, 0, 0, 2 * INDENT)))
     if not question.remedies:
         remedies.append(Padding(plain("No setting of this release answers it.", FAINT), (0, 0, 0, 2 * INDENT)))
-    return Group(asks, *remedies)
+    return Group(Padding(asks, (0, 0, 0, INDENT)), *remedies)
 
 
 def _settings(questions: Sequence[OpenQuestion]) -> list[tuple[Text, Text]]:

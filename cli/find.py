@@ -13,9 +13,11 @@ from sglang_lifecycle.cli.formats import json_of
 from sglang_lifecycle.cli.inputs import request, status
 from sglang_lifecycle.cli.options import (
     Color,
+    Config,
     DisplayZone,
     Json,
     Paths,
+    Quiet,
     RunningTimeout,
     SGLangVersion,
     Since,
@@ -27,7 +29,7 @@ from sglang_lifecycle.cli.output import show, write
 from sglang_lifecycle.cli.text import clean, count, listed, seconds
 from sglang_lifecycle.cli.times import bound
 from sglang_lifecycle.cli.typos import near
-from sglang_lifecycle.cli.words import servers
+from sglang_lifecycle.cli.words import WORDS, servers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,6 +70,8 @@ def command(
     sglang_version: SGLangVersion = None,
     waiting_timeout: WaitingTimeout = None,
     running_timeout: RunningTimeout = None,
+    config: Config = None,
+    quiet: Quiet = False,
     color: Color = None,
 ) -> ExitCode:
     """Look for requests without an id: by time, peer, session, status or prompt."""
@@ -162,7 +166,7 @@ def _table(
             "ended": clock.short(each.ended, whole=True, off=each.ended_error_s) if each.ended else "–",
             "rid": clean(each.rid),
             "cause": each.cause,
-            "verdict": each.confidence,
+            "verdict": WORDS[each.confidence],
             "HTTP": str(each.http_status or "–"),
             "peer": clean(each.peer or "–"),
             "session": clean(each.session_id or ""),

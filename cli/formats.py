@@ -29,6 +29,20 @@ class Format(StrEnum):
     OPENMETRICS = "openmetrics"
 
 
+ENDINGS = {
+    "json": Format.JSON,
+    "ndjson": Format.NDJSON,
+    "jsonl": Format.NDJSON,
+    "csv": Format.CSV,
+    "parquet": Format.PARQUET,
+    "md": Format.MARKDOWN,
+    "html": Format.HTML,
+    "xml": Format.JUNIT,
+    "prom": Format.OPENMETRICS,
+}
+"""What a file is written as if its name ends so and nothing else is asked for."""
+
+
 class VerdictFormat(StrEnum):
     """What a verdict is printed as."""
 

@@ -12,7 +12,7 @@ import typer
 
 from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError, error
 from sglang_lifecycle.cli.inputs import Request, request, status
-from sglang_lifecycle.cli.options import Cluster, Paths, Zone
+from sglang_lifecycle.cli.options import Cluster, Config, Paths, Quiet, Zone
 from sglang_lifecycle.cli.output import write
 from sglang_lifecycle.cli.text import count
 
@@ -35,6 +35,8 @@ def command(
     shards: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Join what such jobs have read; what is missing is read now.")
     ] = None,
+    config: Config = None,
+    quiet: Quiet = False,
 ) -> ExitCode:
     """Write the evidence of logs into one file; give that file to any command but watch instead of the logs."""
     question = request(paths, None, None, tz, None, None)

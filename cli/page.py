@@ -16,6 +16,7 @@ table { border-collapse: collapse; } .wide { overflow-x: auto; }
 th, td { padding: .25rem .75rem; border-bottom: 1px solid #8885; text-align: left; vertical-align: top; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 code { font: .9em ui-monospace, monospace; overflow-wrap: anywhere; }
+td code { display: inline-block; width: max-content; max-width: 24rem; }
 """
 
 

@@ -13,9 +13,11 @@ from sglang_lifecycle.cli.formats import dumped
 from sglang_lifecycle.cli.inputs import quoted, request, status
 from sglang_lifecycle.cli.options import (
     Color,
+    Config,
     DisplayZone,
     Json,
     Paths,
+    Quiet,
     RunningTimeout,
     Since,
     Until,
@@ -68,6 +70,8 @@ def run(
     until: Until = None,
     tz: Zone = None,
     display_tz: DisplayZone = None,
+    config: Config = None,
+    quiet: Quiet = False,
     color: Color = None,
 ) -> ExitCode:
     """Hold what the logs show against SGLang's own rules: predicted against observed, and what the rules forbid."""

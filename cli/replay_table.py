@@ -11,7 +11,7 @@ from rich.text import Text
 
 from sglang_lifecycle.analyzers.replay_models import ForbiddenStep, ReplayRow, ReplayRun, WhatIf
 from sglang_lifecycle.cli.cells import Cells
-from sglang_lifecycle.cli.layout import FAINT, INDENT, LABEL, TITLE, bullets, grid, places, plain, section, title
+from sglang_lifecycle.cli.layout import FAINT, GAP, INDENT, LABEL, TITLE, bullets, grid, places, plain, section, title
 from sglang_lifecycle.cli.text import clean, count, listed, shorten
 from sglang_lifecycle.cli.times import Clock
 
@@ -25,6 +25,11 @@ LEFT = 5
 """So many of the requests that a what-if says nothing of are named; --json names them all."""
 
 BAR = 40
+"""Columns of the longest bar, where there is room for it."""
+
+NUMBER = 6
+"""Columns of the number before a bar."""
+
 TONES = {True: "green", False: "bold red", None: FAINT}
 WORDS = {True: "agrees", False: "differs", None: "open"}
 
@@ -57,7 +62,7 @@ def _sections(run: ReplayRun, clock: Clock, width: int) -> Iterator[RenderableTy
         rows = ((Text(f"{number:,}"), plain(cause, LABEL), plain(why)) for (cause, why), number in silent.most_common())
         yield section("Not covered", grid(rows))
     if run.what_if:
-        yield from _what_if(run.what_if)
+        yield from _what_if(run.what_if, width)
 
 
 def _lives(run: ReplayRun) -> Iterator[Sequence[RenderableType]]:
@@ -112,7 +117,7 @@ def _forbidden(steps: Sequence[ForbiddenStep], clock: Clock, width: int) -> Rend
     return grid(rows)
 
 
-def _what_if(what: WhatIf) -> Iterator[RenderableType]:
+def _what_if(what: WhatIf, width: int) -> Iterator[RenderableType]:
     change = what.interrupted_after - what.interrupted_before
     line = f"{what.interrupted_before:,} interrupted before, {what.interrupted_after:,} after ({change:+,}):"
     line += f" {len(what.saved):,} would have lived, {len(what.lost):,} others would have died."
@@ -122,12 +127,14 @@ def _what_if(what: WhatIf) -> Iterator[RenderableType]:
     yield section(f"What if {listed([clean(each) for each in what.changes])}", plain(line))
     causes = sorted(what.before.keys() | what.after.keys())
     most = max((*what.before.values(), *what.after.values()), default=1)
+    longest = min(BAR, width - INDENT - max(map(len, causes), default=0) - len("before") - NUMBER - 3 * GAP)
     rows: list[Sequence[RenderableType]] = []
     for cause in causes:
         for name, numbers, style in (("before", what.before, FAINT), ("after", what.after, "")):
             number = numbers.get(cause, 0)
             label = plain(cause, LABEL) if name == "before" else Text()
-            rows.append((label, Text(name, style=style), Text(f"{number:,}".rjust(6)), Text(_bar(number, most), style)))
+            told = Text(f"{number:,}".rjust(NUMBER))
+            rows.append((label, Text(name, style=style), told, Text(_bar(number, most, longest), style)))
     if rows:
         yield section("Ends by cause", grid(rows))
     for name, changed in (
@@ -151,5 +158,5 @@ def _what_if(what: WhatIf) -> Iterator[RenderableType]:
     yield section("Assumptions", bullets(what.assumptions))
 
 
-def _bar(number: int, most: int) -> str:
-    return "█" * max(round(BAR * number / most), int(number > 0)) if most else ""
+def _bar(number: int, most: int, longest: int) -> str:
+    return "█" * max(round(longest * number / most), int(number > 0)) if most else ""

@@ -32,7 +32,10 @@ _DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 
 
 def command(
-    name: Annotated[Name | None, typer.Argument(help="Of one command; else of all.", show_default=False)] = None,
+    name: Annotated[
+        Name | None,
+        typer.Argument(metavar="[NAME]", help=f"One of {', '.join(Name)}; else all of them.", show_default=False),
+    ] = None,
 ) -> ExitCode:
     """Print the JSON Schema of a command's JSON, of a line of an audit's NDJSON, or of a row of a table."""
     import orjson

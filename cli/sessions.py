@@ -12,9 +12,11 @@ from sglang_lifecycle.cli.formats import dumped
 from sglang_lifecycle.cli.inputs import quoted, request, status
 from sglang_lifecycle.cli.options import (
     Color,
+    Config,
     DisplayZone,
     Json,
     Paths,
+    Quiet,
     RunningTimeout,
     SGLangVersion,
     Since,
@@ -44,6 +46,8 @@ def command(
     sglang_version: SGLangVersion = None,
     waiting_timeout: WaitingTimeout = None,
     running_timeout: RunningTimeout = None,
+    config: Config = None,
+    quiet: Quiet = False,
     color: Color = None,
 ) -> ExitCode:
     """List the sessions, or draw the life of one with the tree of its requests."""

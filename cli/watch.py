@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from enum import StrEnum
+from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,9 +12,20 @@ import typer
 from sglang_lifecycle.cli.errors import ExitCode, LifecycleError, UsageError, error, warning
 from sglang_lifecycle.cli.formats import json_of
 from sglang_lifecycle.cli.inputs import request
-from sglang_lifecycle.cli.options import Color, DisplayZone, Json, RunningTimeout, SGLangVersion, WaitingTimeout, Zone
+from sglang_lifecycle.cli.options import (
+    Color,
+    Config,
+    DisplayZone,
+    Json,
+    Quiet,
+    RunningTimeout,
+    SGLangVersion,
+    WaitingTimeout,
+    Zone,
+)
 from sglang_lifecycle.cli.output import write
 from sglang_lifecycle.cli.text import clean
+from sglang_lifecycle.cli.words import WORDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +61,8 @@ def command(
     sglang_version: SGLangVersion = None,
     waiting_timeout: WaitingTimeout = None,
     running_timeout: RunningTimeout = None,
+    config: Config = None,
+    quiet: Quiet = False,
     color: Color = None,
 ) -> ExitCode:
     """Print each interruption as it happens with its verdict, and again when later lines change it.
@@ -75,7 +89,7 @@ def command(
                 facts = followed.facts()
                 behind = not followed.caught_up
                 if not (silent and behind):
-                    for news in watch.news(facts):
+                    for news in sorted(watch.news(facts), key=lambda each: _moment(each, question.clock)):
                         if not silent:
                             write(_json(news) if format is WatchFormat.NDJSON else _text(news, question.clock))
                 silent = silent and behind
@@ -141,6 +155,14 @@ def _json(news: News) -> str:
     return json_of(row)
 
 
+def _moment(news: News, clock: Clock) -> float:
+    """When it was, in epoch seconds; what has no time comes last."""
+    if news.verdict is not None:
+        return clock.epoch(news.verdict.times.ended or news.verdict.times.received) or inf
+    at = news.happening.at if news.happening else None
+    return inf if at is None else at
+
+
 def _text(news: News, clock: Clock) -> str:
     if news.verdict is None:
         assert news.happening is not None
@@ -153,4 +175,4 @@ def _text(news: News, clock: Clock) -> str:
     if verdict.cause == "not-established":
         what += f" ({' or '.join(c.cause for c in verdict.candidates[:3])})"
     mark = "now  " if news.update else ""
-    return clean(f"{at}  {verdict.rid}  {mark}{what}, {verdict.confidence}: {verdict.summary}")
+    return clean(f"{at}  {verdict.rid}  {mark}{what}, {WORDS[verdict.confidence]}: {verdict.summary}")

@@ -9,12 +9,16 @@ from datetime import tzinfo
 
 import polars as pl
 
+from sglang_lifecycle.cli.browser.rows import SURE
 from sglang_lifecycle.cli.times import Clock, bound
 
 FACETS = ("cause", "stage", "actor", "confidence")
 """The columns whose values are counted and chosen; several chosen values of one mean any of them."""
 
-HELP = "words, cause: stage: actor: confidence: session: since: until:"
+SHOWN = {"confidence": "verdict"}
+"""What the list calls a column; a line may say either."""
+
+HELP = "words, cause: stage: actor: verdict: session: since: until:"
 """What may stand in the line."""
 
 
@@ -71,7 +75,7 @@ class Query:
 
     def text(self, clock: Clock) -> str:
         """The line that asks for this; `parse` reads it back."""
-        parts = [f"{facet}:{shlex.quote(value)}" for facet, value in self.chosen]
+        parts = [f"{SHOWN.get(facet, facet)}:{shlex.quote(_shown(facet, value))}" for facet, value in self.chosen]
         if self.session is not None:
             parts.append(f"session:{shlex.quote(self.session)}")
         for name, at in (("since", self.since), ("until", self.until)):
@@ -90,16 +94,30 @@ def parse(text: str, query: Query, zone: tzinfo, last: float | None) -> Query:
     """Read a line; `last` is the last time in the logs. Raises `UsageError`."""
     found = query.cleared()
     for part in _split(text):
-        name, colon, value = part.partition(":")
+        said, colon, value = part.partition(":")
+        name = next((column for column, shown in SHOWN.items() if shown == said), said)
         if colon and not value and (name in FACETS or name in _SINGLE):
             continue  # it is still being typed
         if colon and name in FACETS:
-            found = replace(found, chosen=(*found.chosen, (name, value)))
+            found = replace(found, chosen=(*found.chosen, (name, _meant(name, value))))
         elif colon and name in _SINGLE:
             found = _SINGLE[name](found, value, zone, last)
         else:
             found = replace(found, words=(*found.words, part))
     return found
+
+
+def _shown(facet: str, value: str) -> str:
+    """A value as the list says it, where that is one word."""
+    word = SURE.get(value, value) if facet == "confidence" else value
+    return word if " " not in word else value
+
+
+def _meant(facet: str, value: str) -> str:
+    """A value, or half of one, by what the list says; as it is where the list says no such thing."""
+    if facet != "confidence" or any(each.startswith(value) for each in SURE):
+        return value
+    return next((each for each, word in SURE.items() if word.startswith(value)), value)
 
 
 def _split(text: str) -> list[str]:

@@ -164,6 +164,6 @@ def _line(place: Place, marks: int) -> Text:
     name, remark = clean(place.name), clean(place.remark)
     room = BESIDE - 5 - marks - 1
     text = Text(pad(place.mark, marks) + " ", style="bold", no_wrap=True)
-    remark = shorten(remark, room - LEAST - 1)
+    remark = shorten(remark, room - min(width_of(name), LEAST) - 2)
     text.append(shorten(name, room - width_of(remark) - 2), style="not bold")
     return text.append("  " + remark, style="not bold dim")

@@ -112,6 +112,21 @@ def test_every_cause_that_is_recorded_is_tested_here(all_recorded: Any) -> None:
     assert recorded - {"finished-undelivered"} <= {row[0] for row in RECORDED}
 
 
+@pytest.mark.parametrize(
+    ("name", "rid", "step", "says"),
+    [
+        ("0.5.23/s05_disconnect", "dw-chat", "timeout", "not ruled out: running-timeout, waiting-timeout"),
+        ("0.5.23/s14_timeout_prefix", "job-1", "timeout", "its own waiting timeout, or another rid's"),
+        ("0.5.23/s14_timeout_prefix", "job-12", "timeout", "another rid's timeout; it stood in stage running"),
+        ("0.5.23/s06_abort", "ar-ns", "timeout", "no timeout of the scheduler"),
+        ("0.5.23/s02a_session", "sU-1", "time_stats", "1 token out; "),
+    ],
+)
+def test_a_step_says_no_more_than_the_verdict(name: str, rid: str, step: str, says: str, recorded: Any) -> None:
+    (found,) = [each.finding for each in recorded(name).explain(rid).steps if each.step == step]
+    assert found.startswith(says)
+
+
 @pytest.mark.parametrize("kind", [1, 3])
 def test_a_disconnect_is_told_by_its_type(kind: int, recorded: Any) -> None:
     scenario = recorded("0.5.10/s05_disconnect")

@@ -16,6 +16,7 @@ import pytest
 
 from sglang_lifecycle.analyzers.listing import Audit
 from sglang_lifecycle.cli.app import main
+from sglang_lifecycle.cli.formats import ENDINGS
 
 Capture = pytest.CaptureFixture[str]
 
@@ -233,6 +234,18 @@ class TestServers:
         out = capsys.readouterr().out
         assert "life 1 of a/server.log" in out
         assert "life 1 of b/server.log" in out
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.parquet", "a.csv", "a.md", "a.HTML", "a.xml", "a.prom", "a.ndjson"])
+def test_a_file_is_what_its_name_says(name: str, recorded: Any, tmp_path: Path, capsys: Capture) -> None:
+    logs, file = str(recorded("0.5.23/s14_timeout_prefix").logs), tmp_path / name
+    assert main(["audit", logs, "-o", str(file)]) == 0
+    told = tmp_path / "told"
+    assert main(["audit", logs, "-o", str(told), "--format", ENDINGS[name.partition(".")[2].lower()]]) == 0
+    assert file.read_bytes() == told.read_bytes()
+    assert main(["audit", logs, "-o", str(file), "--format", "table"]) == 0
+    assert file.read_bytes().startswith(b"14 requests: ")
+    assert capsys.readouterr().out == ""
 
 
 def test_who_may_have_finished_is_not_just_called_interrupted(recorded: Any, tmp_path: Path, capsys: Capture) -> None:

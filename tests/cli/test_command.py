@@ -378,6 +378,16 @@ class TestEnds:
             "",
         )
 
+    @pytest.mark.parametrize("command", ["audit", "find", "sessions", "doctor", "watch", "replay run", "explain s14"])
+    def test_quiet_is_understood_by_whatever_reads_logs(self, command: str, tmp_path: Path, capsys: Capture) -> None:
+        (tmp_path / "core.bin").write_bytes(b"\x7fELF\0\1\2")
+        main([*command.split(), str(tmp_path)])
+        assert "warning" in capsys.readouterr().err
+        main([*command.split(), str(tmp_path), "-q"])
+        assert "warning" not in capsys.readouterr().err
+        assert main([*command.split(), str(tmp_path), "-q", "--config", str(tmp_path / "none.toml")]) != 0
+        assert "none.toml" in capsys.readouterr().err
+
     def test_help_names_the_exit_codes(self) -> None:
         result = run("-h")
         assert result.returncode == 0

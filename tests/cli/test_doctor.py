@@ -94,6 +94,14 @@ def test_everything(everything: Coverage, columns: int, snapshot: SnapshotAssert
     assert text == snapshot
 
 
+def test_a_long_question_keeps_its_indent(everything: Coverage) -> None:
+    everything.questions[0].asks = "Which rid did an abort name, and where did it find the request? " * 2
+    text = render(screen(everything, Clock(), 60), 60, False)
+    shown = text[text.index("Open questions") : text.index("All settings")].splitlines()
+    assert len([line for line in shown if "request?" in line]) == 2
+    assert [line for line in shown[1:] if line and not line.startswith("  ")] == []
+
+
 def test_a_setting_is_named_once_in_the_end(everything: Coverage) -> None:
     text = render(screen(everything, Clock(), 100), 100, False)
     assert text.rsplit("All settings together", 1)[1].split() == ["environment", "SGLANG_A=1", "flags", "--b"]

@@ -167,6 +167,12 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == ""
 
 
+def test_it_says_how_sure_it_is_as_an_audit_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = str(Path(ABORTS).parents[1] / "s05_disconnect/logs")
+    assert main(["find", logs, "--status", "not-established"]) == 0
+    assert "undecided" in capsys.readouterr().out
+
+
 def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["find", ABORTS, "--at", "18:31:59", "--limit", "2"]) == 0
     out = capsys.readouterr().out

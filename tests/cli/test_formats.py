@@ -225,6 +225,16 @@ class TestHtml:
         assert "default-src 'none'" in text
 
 
+@pytest.mark.parametrize("format", [Format.HTML, Format.MARKDOWN])
+def test_a_column_that_nobody_fills_is_left_out(format: Format, an_audit: Audit) -> None:
+    assert "session" in encoded(an_audit, format).partition("Interrupted requests")[2]
+    for row in an_audit.requests:
+        row.session_id = None
+    shown = encoded(an_audit, format).partition("Interrupted requests")[2].partition("Inputs")[0]
+    assert "session" not in shown
+    assert "waited" in shown
+
+
 class TestMarkdown:
     def test_text_stays_text(self) -> None:
         rendered = MarkdownIt("gfm-like")

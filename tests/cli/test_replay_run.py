@@ -53,6 +53,15 @@ def test_what_if(capsys: Capture) -> None:
     assert "Assumptions" in out
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_bar_stays_on_its_line(columns: int, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["replay", "run", PREFIX, "--what-if", "waiting-timeout=60"]) == 0
+    bars = [line for line in capsys.readouterr().out.splitlines() if "█" in line]
+    assert bars
+    assert [line for line in bars if "before" not in line and "after" not in line] == []
+
+
 def test_another_release(capsys: Capture) -> None:
     assert main(["replay", "run", PREFIX, "--sglang-version", "0.5.18", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["what_if"]

@@ -7,7 +7,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from sglang_lifecycle.analyzers.catalogue import cause
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow
-from sglang_lifecycle.analyzers.verdict import EvidenceLine, Times, Verdict
+from sglang_lifecycle.analyzers.verdict import Attempt, EvidenceLine, Times, Verdict
 from sglang_lifecycle.cli.interrupted import shares
 from sglang_lifecycle.cli.output import render
 from sglang_lifecycle.cli.screen import screen
@@ -229,3 +229,32 @@ def test_a_time_is_not_told_more_precisely_than_it_is_known(verdict: Verdict) ->
     assert "at 2026-08-02 12:00:21 UTC ±89.0 s." in text
     assert "ended 12:00:21 ±89.0 s" in text
     assert "12:00:21.500 UTC" not in text
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_what_a_cause_means_is_read_not_spelt(columns: int) -> None:
+    rows = [*many(1, "session-parent-unfinished"), *many(1, "queue-full")]
+    rows[0].confidence = "not-established"  # one column more
+    text = audited(Audit(requests=rows), columns)
+    assert cause("queue-full").title in text
+    assert "appended to a turn" in text
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_every_attempt_says_how_it_ended_however_long_its_server_is_called(verdict: Verdict, columns: int) -> None:
+    verdict.attempts = [
+        Attempt(
+            status="interrupted",
+            cause=cause_id,
+            confidence="likely",
+            received=f"2026-08-02T12:00:0{life}.361Z",
+            ended=f"2026-08-02T12:00:0{life}.948Z",
+            life=life,
+            server=f"/var/log/sglang/{name}-of-the-decode-pool/server.log",
+        )
+        for life, (name, cause_id) in enumerate([("first", "queue-full"), ("second", "abort-all")], 1)
+    ]
+    text = explained(verdict, columns)
+    for whole in ("interrupted: queue-full", "interrupted: abort-all", "12:00:01.948", "12:00:02.948"):
+        assert whole in text
+    assert "life 1 of first-of-the-decode-pool/server.log" in text

@@ -29,6 +29,13 @@ def test_of_a_pipe_it_says_all_and_ends(piped: None, capsys: pytest.CaptureFixtu
     assert "server  process-killed" in said
 
 
+def test_it_tells_in_the_order_of_time(piped: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "-"]) == 0
+    said = [line.split(" UTC ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert len(said) > 2
+    assert said == sorted(said)
+
+
 def test_as_json(piped: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", "-", "--format", "ndjson"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

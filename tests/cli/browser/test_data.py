@@ -168,6 +168,10 @@ def test_counts_of_a_facet_hold_under_the_other_filters() -> None:
         ('"unclosed', ""),
         ("nokey:x", ""),
         ("cause: since: queue", "c"),
+        ("verdict:undecided", "d"),  # as the list says it
+        ("verdict:un", "d"),
+        ("confidence:not-established", "d"),
+        ("verdict:proven", "abc"),
     ],
 )
 def test_a_line_of_text_is_a_query(text: str, found: str) -> None:
@@ -179,7 +183,7 @@ def test_a_line_of_text_is_a_query(text: str, found: str) -> None:
                 made("a", at=start),
                 made("b", at=start + 15, session="s 1"),
                 made("c", "queue-full", start + 30),
-                made("d", "client-disconnect", start + 40),
+                made("d", "client-disconnect", start + 40, confidence="not-established"),
             ]
         )
     )
