@@ -89,10 +89,15 @@ def command(
         result.comparison = compare(result, earlier, baseline)
     for event in result.server_events:
         quoted(event.evidence)
-    if swept and shelf is not None:
-        _put(pieces(result, format, shelf.texts(result.requests)), output)
-    else:
-        _print(result, format, output, question.clock, None if everything else LIMIT, color)
+    try:
+        if swept and shelf is not None:
+            _put(pieces(result, format, shelf.texts(result.requests)), output)
+        else:
+            _print(result, format, output, question.clock, None if everything else LIMIT, color)
+    except ClosedPipe:
+        if not any(each.crossed for each in result.thresholds):
+            raise
+        discard_stdout()  # that nobody reads on must not hide that a threshold was crossed
     _fail(result)
     return status(evidence)
 
@@ -180,21 +185,16 @@ def _judge(audit: Audit, expressions: Sequence[str]) -> None:
 def _print(
     audit: Audit, format: Format, output: str | None, clock: Clock, limit: int | None, color: bool | None
 ) -> None:
-    try:
-        if format is not Format.TABLE:
-            _put([encode(audit, format, clock, limit)], output)
-            return
-        from sglang_lifecycle.cli.table import table
+    if format is not Format.TABLE:
+        _put([encode(audit, format, clock, limit)], output)
+        return
+    from sglang_lifecycle.cli.table import table
 
-        screen = partial(table, audit, clock, limit=limit)
-        if output is None:
-            show(screen, color)
-        else:
-            save(output, [f"{render(screen(PLAIN_WIDTH), PLAIN_WIDTH, bool(color))}\n".encode()])
-    except ClosedPipe:
-        if not any(each.crossed for each in audit.thresholds):
-            raise
-        discard_stdout()  # that nobody reads on must not hide that a threshold was crossed
+    screen = partial(table, audit, clock, limit=limit)
+    if output is None:
+        show(screen, color)
+    else:
+        save(output, [f"{render(screen(PLAIN_WIDTH), PLAIN_WIDTH, bool(color))}\n".encode()])
 
 
 def _put(data: Iterable[bytes], output: str | None) -> None:
