@@ -172,7 +172,7 @@ class Request:
         for folder in bare(self.paths):
             warning(f"{folder}: no file in it")
         for text in evidence.failed:
-            error(text)
+            error(text + _mistaken(text.partition(": ")[0], evidence))
 
     def warn_outside(self, evidence: Evidence) -> None:
         """Say on stderr that the bounds miss all that the logs cover."""
@@ -371,6 +371,15 @@ def _name(setting: str, value: settings.Value) -> str:
 def status(evidence: Evidence) -> ExitCode:
     """How a command ends that gave an answer."""
     return ExitCode.UNREADABLE if evidence.failed else ExitCode.OK
+
+
+def _mistaken(path: str, evidence: Evidence) -> str:
+    """What to do with a path that is none but the id of something in the logs."""
+    if any(fact.rid == path for fact in evidence.facts):
+        return "; a request has this id: lifecycle explain ID PATH…"
+    if any(fact.session_id == path for fact in evidence.facts):
+        return "; a session has this id: lifecycle sessions PATH… --session ID"
+    return ""
 
 
 def quoted(lines: Sequence[EvidenceLine], characters: int = EXCERPT) -> None:

@@ -174,3 +174,18 @@ def test_thousands_of_turns(tmp_path: Path, capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert out.count("finished, ") == number + 1  # the legend has the word, too
     assert out.rstrip().splitlines()[-1].lstrip().startswith("12:00:01  │ •  r2999")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["sessions", "sess-A"], "a session has this id: lifecycle sessions PATH… --session ID"),
+        (["audit", "a"], "a request has this id: lifecycle explain ID PATH…"),
+    ],
+)
+def test_an_id_in_the_place_of_a_path_gets_a_hint(arguments: list[str], hint: str, log: str, capsys: Capture) -> None:
+    command, mistaken = arguments
+    assert main([command, log, mistaken]) == 4
+    assert f"{mistaken}: no such file or folder; {hint}\n" in capsys.readouterr().err
+    assert main([command, log, "nowhere"]) == 4
+    assert "nowhere: no such file or folder\n" in capsys.readouterr().err
