@@ -343,7 +343,7 @@ def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     finding = _called(scene, attempt, members, calls)
     if finding is not None and prefixes.any_root(scene, attempt, members):
         finding.admit("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"])
-    if finding is not None and any(_of_all(scene, members, each) for each in near if each not in calls):
+    if finding is not None and _of_all(scene, members, near, calls):
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != "abort-all"]
         finding.admit("abort-all", WOULD_DECIDE["abort-all"])
     engine = _engine(scene, attempt, members)
@@ -358,9 +358,12 @@ def _explained(scene: Scene, member: Attempt) -> bool:
     return bool(member.of(Event.GRAMMAR_TOKEN_REFUSED)) or session_params.replaced(scene, member) is not None
 
 
-def _of_all(scene: Scene, members: Sequence[Attempt], call: Call) -> bool:
-    """Whether nobody is known to have outlived a call: what ran may end by it later than what waited."""
-    return not any(surely_met(scene, each, call) for each in survivors(scene, members, call))
+def _of_all(scene: Scene, members: Sequence[Attempt], calls: Sequence[Call], but: Sequence[Call]) -> bool:
+    """Whether nobody is known to have outlived one of some calls: what ran may end by it later than what waited."""
+    left_out = set(map(id, but))
+    others = [call for call in calls if id(call) not in left_out]
+    alive = survivors(scene, members) if others else []
+    return not all(any(a.order < call.order and surely_met(scene, a, call) for a in alive) for call in others)
 
 
 def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: Sequence[Call]) -> Finding | None:

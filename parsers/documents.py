@@ -51,7 +51,16 @@ def entries(path: Path) -> Iterator[bytes] | None:
             return None
         text = first + file.read()
     found = [entry for document in _documents(text) for entry in _entries(document)]
-    return _lines(found) if any(map(objects.holds, found)) else None
+    return _lines(found) if any(map(objects.holds, found)) or (found and _whole(text)) else None
+
+
+def _whole(text: bytes) -> bool:
+    """Whether a text is one document from its beginning to its end: none of its lines is one of a log."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _is_one(line: bytes) -> bool:
