@@ -27,18 +27,12 @@ from sglang_lifecycle.analyzers.lives import last, times
 from sglang_lifecycle.analyzers.shelf import Shelf
 from sglang_lifecycle.analyzers.strokes import OF_ALL
 from sglang_lifecycle.analyzers.verdict import Model
-from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
+from sglang_lifecycle.parsers.evidence import CONTEXT, Event, Evidence, Fact
 from sglang_lifecycle.parsers.forms import AGAIN
 from sglang_lifecycle.parsers.garbage import uncollected
 
 FACTS = 150_000
 """So many facts of one log are held before what is settled goes; of several twice as many."""
-
-CONTEXT = 20_000
-"""So many facts of one log, before and after, are what a verdict may rest on; of several twice as many.
-
-Besides those that stay.
-"""
 
 _GOES = frozenset({
     Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED, Event.REQUEST_STATS,
@@ -113,6 +107,7 @@ class Sweep:
 
     @property
     def _share(self) -> int:
+        """How many times as much is held as of one log."""
         return 2 if len(self._logs) > 1 else 1
 
     @property

@@ -50,17 +50,9 @@ def entries(path: Path) -> Iterator[bytes] | None:
         if first.startswith(b'{"') and _is_one(first):
             return None
         text = first + file.read()
-    found = [entry for document in _documents(text) for entry in _entries(document)]
-    return _lines(found) if any(map(objects.holds, found)) or (found and _whole(text)) else None
-
-
-def _whole(text: bytes) -> bool:
-    """Whether a text is one document from its beginning to its end: none of its lines is one of a log."""
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return False
-    return True
+    documents, whole = _documents(text)
+    found = [entry for document in documents for entry in _entries(document)]
+    return _lines(found) if any(map(objects.holds, found)) or (found and whole) else None
 
 
 def _is_one(line: bytes) -> bool:
@@ -97,9 +89,10 @@ def unescaped(path: Path) -> Iterator[bytes]:
                 yield raw
 
 
-def _documents(text: bytes) -> list[Any]:
+def _documents(text: bytes) -> tuple[list[Any], bool]:
+    """The documents in a text, and whether it is one from its beginning to its end: then no line of it is a log's."""
     try:
-        return [orjson.loads(text)]
+        return [orjson.loads(text)], True
     except orjson.JSONDecodeError:
         pass
     decoder, string, position = json.JSONDecoder(), text.decode("utf-8", "replace"), 0
@@ -110,7 +103,7 @@ def _documents(text: bytes) -> list[Any]:
         try:
             document, position = decoder.raw_decode(string, position)
         except (ValueError, RecursionError):
-            return found if position * 2 > len(string) else []  # the last one may be cut; more is no document
+            return (found if position * 2 > len(string) else []), False  # the last may be cut; more is no document
         found.append(document)
 
 

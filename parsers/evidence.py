@@ -92,6 +92,9 @@ class Event(StrEnum):
 OUTSIDE = frozenset(event for event in Event if event.startswith(("gateway.", "platform.", "trace.")))
 """What comes from outside a server."""
 
+CONTEXT = 20_000
+"""So many facts of one log, or lines, before and after are what a verdict may rest on, besides those of its server."""
+
 RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 """What the request log writes."""
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from sglang_lifecycle.parsers import ripgrep
+from sglang_lifecycle.parsers.evidence import CONTEXT
 from sglang_lifecycle.parsers.lines import CAP, Line, line_start
 
 SMALLEST = 24 << 20
@@ -32,7 +33,7 @@ _AROUND, _STEP = 10.0, 256 << 10  # seconds around a named request's lines that 
 _WIDEST = 2 << 20  # bytes to either side that such a window reaches at most
 _STROKE, _FARTHEST = (8.0, 2.0), 64 << 20  # seconds and bytes around an abort, which may have hit others as well
 _WHOLE = 8 << 20  # bytes of a request's life that are read whole
-_MANY = 20_000  # lines to either side that are read whole where a place has to tell whose a line is
+_MANY = CONTEXT  # lines to either side that are read whole where a place has to tell whose a line is
 
 STAMP = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,60}\] "
 ROUTINE = (

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from sglang_lifecycle.parsers.evidence import Evidence, Fact, Source
+from sglang_lifecycle.parsers.evidence import CONTEXT, Evidence, Fact, Source
 from sglang_lifecycle.parsers.replacing import replacing
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _SERVER = (
 _AROUND = (10.0, 3.0, 1.0)  # seconds around a named request's facts that are read, as far as they are not too many
 _NEAR, _MANY, _EDGE = 100, 2_000, 100  # facts: always read around a named one; too many; at either end
 _STROKE = 30_000  # facts that are too many around one that an abort ended, which may have hit others as well
-_WIDE = 20_000  # facts to either side where a place has to tell whose a line is
+_WIDE = CONTEXT  # facts to either side where a place has to tell whose a line is
 
 
 class TooMuch(Exception):
