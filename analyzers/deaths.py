@@ -177,8 +177,7 @@ def replaced(scene: Scene) -> Death | None:
     """
     if not scene.life.restarted:
         return None
-    mine = scene.life.server, scene.life.number + 1
-    following = next((s for s in scene.others if (s.life.server, s.life.number) == mine), None)
+    following = scene.following
     if following is None or any(a.received is None and a.rid in scene.by_rid for a in following.attempts):
         return None
     found = Death("process-killed", scene.life.size, "the server was started again", following.life.told[:1])

@@ -58,18 +58,13 @@ def holes(scene: Scene) -> list[int]:
             found.append(place)
         if fact.at is not None:
             newest[fact.process] = fact
-    following = next((s.life for s in scene.others if _follows(scene, s)), None)
-    if following is not None and following.told:
-        first = following.told[0]
+    if scene.following is not None and scene.following.life.told:
+        first = scene.following.life.told[0]
         if _skips(newest.get(first.process, first), first):
             found.append(scene.life.size)
     if grepped and not sole:
         found.append(scene.life.size)
     return found
-
-
-def _follows(scene: Scene, other: Scene) -> bool:
-    return (other.life.server, other.life.number) == (scene.life.server, scene.life.number + 1)
 
 
 def _skips(before: Fact, after: Fact) -> bool:

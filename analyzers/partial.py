@@ -7,15 +7,19 @@ absence of lines needs them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import explain
+from sglang_lifecycle.analyzers.horizon import Horizon, left, possible
 from sglang_lifecycle.analyzers.identities import identify
 from sglang_lifecycle.analyzers.incident import Incident
+from sglang_lifecycle.analyzers.routine import routine, witness
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.strokes import OF_ALL
 from sglang_lifecycle.analyzers.verdict import Verdict
-from sglang_lifecycle.parsers.evidence import Event
+from sglang_lifecycle.parsers.evidence import CONTEXT, Event, Evidence, Fact, Stretch
 from sglang_lifecycle.parsers.ids import searchable
 
 _ENDS = (
@@ -49,15 +53,93 @@ def _rids(incident: Incident, texts: Iterable[str]) -> set[str]:
     return found
 
 
+def around(evidence: Evidence) -> Evidence:
+    """The evidence without routine of elsewhere, where enough was read around what was asked about.
+
+    What was read of other requests there are parts of their stories, which say nothing of this one's.
+    """
+    if not evidence.whole:
+        return evidence
+    stretches: dict[str, list[Stretch]] = {}
+    for stretch in evidence.whole:
+        stretches.setdefault(stretch.source, []).append(stretch)
+    facts = []
+    for fact in evidence.facts:
+        close = stretches.get(fact.source)
+        if close is None or not routine(fact) or any(_holds(each, fact) for each in close):
+            facts.append(fact)
+        elif (told := witness(fact)) is not None:
+            facts.append(told)
+    return replace(evidence, facts=facts)
+
+
+def _holds(stretch: Stretch, fact: Fact) -> bool:
+    inside = stretch.start <= fact.offset and (stretch.end is None or fact.offset < stretch.end)
+    return inside and fact.source == stretch.source
+
+
 def enough(incident: Incident, texts: Iterable[str]) -> bool:
-    """Whether every attempt of the requests has an end that a line names, and nothing read speaks against it."""
+    """Whether what was read of the requests settles what became of them, and nothing read speaks against it."""
     rids = _rids(incident, texts)
-    told = _told_around if incident.evidence.wide else _named
-    if not all(map(searchable, rids)) or not all(told(attempt) for rid in rids for _, attempt in incident.peers(rid)):
+    if not all(map(searchable, rids)):
+        return False
+    verdicts = {rid: explain(incident, rid) for rid in rids}
+    if any(verdict.contradictions for verdict in verdicts.values()):
         return False
     unsure = _OF_ABSENCE | _OF_STROKES if incident.evidence.narrow else _OF_ABSENCE
-    verdicts = [explain(incident, rid) for rid in rids]
-    return not any(verdict.contradictions or verdict.cause in unsure for verdict in verdicts)
+    told = _told_around if incident.evidence.whole else _named
+    rest = {
+        rid: verdict
+        for rid, verdict in verdicts.items()
+        if verdict.cause in unsure or not all(told(attempt) for _, attempt in incident.peers(rid))
+    }
+    return not rest or _followed(incident, rest)
+
+
+def _followed(incident: Incident, verdicts: Mapping[str, Verdict]) -> bool:
+    """Whether so much was read around requests that nothing farther away can change what is said of them."""
+    peers = [peer for rid in verdicts for peer in incident.peers(rid)]
+    stretches = [each for each in incident.evidence.whole if each.end != 0]
+    if len(stretches) != 1 or not peers:
+        return False
+    stretch = stretches[0]
+    if not all(_within(stretch, *peer) for peer in peers):
+        return False
+    over = stretch.end is None or all(_over(stretch, scene) for scene, _ in peers)
+    horizon = Horizon(incident, None)
+    if not over:
+        about = [fact for _, attempt in peers for fact in (attempt.finish, *attempt.begun, *attempt.facts)]
+        horizon.settled = 1 + max(horizon.places.get(id(fact), 0) for fact in about)
+    return all(_final(horizon, rid, verdict) for rid, verdict in verdicts.items())
+
+
+def _within(stretch: Stretch, scene: Scene, attempt: Attempt) -> bool:
+    """Whether a request came in the one stretch that its server's records were read in, and all that ended later."""
+    if attempt.received is None or not _holds(stretch, attempt.received):
+        return False
+    for other in scene.attempts:
+        if other.received is not None and other.received.source != stretch.source:
+            return False
+        if other.received is None and (other.finish_order or -1) > attempt.order and not other.synthetic:
+            return False
+    return True
+
+
+def _over(stretch: Stretch, scene: Scene) -> bool:
+    """Whether a server had been started again long before the end of a stretch: who was left then has no end."""
+    then = scene.following.life.told if scene.following is not None else []
+    return sum(_holds(stretch, fact) for fact in then) >= CONTEXT // 2
+
+
+def _final(horizon: Horizon, rid: str, verdict: Verdict) -> bool:
+    """Whether what lies elsewhere can't change a verdict: what comes, or for a limit all that it ended."""
+    if "timeout-prefix-collision" in possible(verdict):
+        return False
+    if horizon.settled is None:
+        return True
+    if horizon.ended(rid):
+        return not horizon.may_change(verdict, rid)
+    return left(verdict) and horizon.quiet(rid)
 
 
 def cautious(verdict: Verdict) -> Verdict:

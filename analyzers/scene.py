@@ -91,6 +91,12 @@ class Scene:
         return [a for beginning in self.beginnings(rid) for a in self.by_rid[beginning]]
 
     @cached_property
+    def following(self) -> Scene | None:
+        """The next life of the same server, if there is one."""
+        mine = self.life.server, self.life.number + 1
+        return next((other for other in self.others if (other.life.server, other.life.number) == mine), None)
+
+    @cached_property
     def mixed(self) -> bool:
         """Whether another server's lines stand among these, as in a stream of several pods without labels.
 

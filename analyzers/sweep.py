@@ -16,16 +16,16 @@ from functools import cache
 from operator import attrgetter
 
 from sglang_lifecycle.analyzers import deaths, happenings
-from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.audit import Tally, event, in_order, inputs, inside, order, row, within
 from sglang_lifecycle.analyzers.explain import simply_finished
 from sglang_lifecycle.analyzers.happenings import ServerHappening
-from sglang_lifecycle.analyzers.incident import CALLS, Incident
+from sglang_lifecycle.analyzers.horizon import Horizon, left
+from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.limits import KINDS
 from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.analyzers.lives import last, times
+from sglang_lifecycle.analyzers.routine import routine, witness
 from sglang_lifecycle.analyzers.shelf import Shelf
-from sglang_lifecycle.analyzers.strokes import OF_ALL
 from sglang_lifecycle.analyzers.verdict import Model
 from sglang_lifecycle.parsers.evidence import CONTEXT, Event, Evidence, Fact
 from sglang_lifecycle.parsers.forms import AGAIN
@@ -33,14 +33,6 @@ from sglang_lifecycle.parsers.garbage import uncollected
 
 FACTS = 150_000
 """So many facts of one log are held before what is settled goes; of several twice as many."""
-
-_GOES = frozenset({
-    Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED, Event.REQUEST_STATS,
-    Event.REQUEST_ERROR, Event.REQUEST_REJECTED, Event.REQUEST_BACKLOG, Event.CLIENT_DISCONNECTED,
-    Event.OUTPUT_UNDELIVERABLE, Event.ABORT_UNKNOWN_RID, Event.ABORT_EXECUTED, Event.METRICS_EXPORTED,
-    Event.HTTP_ACCESS, Event.BATCH_PREFILL, Event.BATCH_DECODE,
-})  # fmt: skip
-"""What is about one request, or about load; facts of any other kind stay."""
 
 
 class Sweep:
@@ -129,7 +121,7 @@ class Sweep:
         """Give the rows of requests that ended before a place among the facts; without one, of all."""
         self._round += 1
         incident = self._incident(Evidence(list(self._facts)))
-        view = _View(incident, {id(fact): place for place, fact in enumerate(self._facts)}, settled)
+        view = Horizon(incident, settled)
         batches = {member: base for base, members in incident.batches.items() for member in members}
         for rid in incident.by_rid:
             if rid not in self._settled and rid not in self._left and rid not in incident.batches:
@@ -154,7 +146,7 @@ class Sweep:
             for fact in (*attempt.errors, *attempt.others, attempt.access)
         }
 
-    def _look(self, view: _View, rid: str, together: Sequence[str]) -> None:
+    def _look(self, view: Horizon, rid: str, together: Sequence[str]) -> None:
         """Give the row of a request, if it is settled together with the others of its batch."""
         finished = simply_finished(view.incident, rid)
         if finished is not None:
@@ -176,14 +168,13 @@ class Sweep:
                 self._settle(found, view.mentioned(rid))
         elif view.quiet(rid) and not self._contested(view, rid):
             found = row(view.incident, rid)
-            possible = {found.cause, *(each.cause for each in found.candidates)}
-            if "in-flight" not in possible and found.cause not in deaths.CAUSES:
+            if left(found):
                 self._gone.setdefault(rid, (found, self._round))
             if rid in self._gone and self._round - self._gone[rid][1] >= _ROUNDS:
                 self._settled.add(rid)
                 self._left[rid] = self._gone.pop(rid)[0], view.mentioned(rid)
 
-    def _contested(self, view: _View, rid: str) -> bool:
+    def _contested(self, view: Horizon, rid: str) -> bool:
         """Whether a line that is read as a request's may turn out to be another's, which may still end."""
         known = (self._settled, self._gone, self._left)
         rivals = {rival.rid for _, attempt in view.incident.peers(rid) for rival in attempt.rivals}
@@ -205,13 +196,13 @@ class Sweep:
             self._given.add(found.rid)
             self._give(found)
 
-    def _note(self, incident: Incident, view: _View) -> None:
+    def _note(self, incident: Incident, view: Horizon) -> None:
         """Note what happened to the server."""
         for happening in happenings.of(incident):
             if view.settled is None or self._before(happening, view):
                 self._happened.setdefault(happening.key, event(happening))
 
-    def _before(self, happening: ServerHappening, view: _View) -> bool:
+    def _before(self, happening: ServerHappening, view: Horizon) -> bool:
         """Whether something happened before what is settled, or is as old as that where no line shows it."""
         settled = view.settled or 0
         if happening.evidence:
@@ -234,19 +225,16 @@ class Sweep:
         for fact in facts:
             rids = fact.detail.get("batch") or [fact.rid]
             if (
-                fact.event not in _GOES
+                not routine(fact)
                 or id(fact) in held
                 or fact.session_id is not None
                 or fact.parent_rid is not None
                 or (fact.rid is not None and (fact.rid in limits or not self._settled.issuperset(rids)))
                 or (fact.event is Event.OUTPUT_UNDELIVERABLE and fact.rid in self._left)  # it may have held a slot
-                or (fact.event is Event.HTTP_ACCESS and str(fact.detail.get("path", "")).startswith(tuple(CALLS)))
             ):
                 yield fact
-            elif "fields" in fact.detail:  # they tell the release, and nothing more
-                witness = fact.copy()
-                witness.event, witness.rid = Event.UNKNOWN, None
-                yield witness
+            elif (outline := witness(fact)) is not None:
+                yield outline
 
 
 def _outlined(facts: Iterable[Fact]) -> Iterable[Fact]:
@@ -288,53 +276,6 @@ _ROUNDS = 3  # judgements after which a request that has left the engine is not 
 _LIMITS = 500  # timeouts, the newest, whose times tell the limit
 _USES = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_FINISHED})
 _APART = frozenset({Event.REQUEST_RECEIVED, Event.SERVER_ARGS, Event.SERVER_READY})
-
-
-class _View:
-    """What can be seen at one point of a log: everything before `settled`, a place among the facts, is known by now."""
-
-    def __init__(self, incident: Incident, places: dict[int, int], settled: int | None) -> None:
-        self.incident, self.places, self.settled = incident, places, settled
-        self._open = sorted(
-            places.get(id(attempt.received), 0)
-            for peers in incident.by_rid.values()
-            for _, attempt in peers
-            if attempt.finish is None and attempt.received is not None and not attempt.facts
-        )
-
-    def mentioned(self, rid: str) -> bool:
-        """Whether lines name a rid that has no record of its own."""
-        return all(attempt.received is attempt.finish is None for _, attempt in self.incident.peers(rid))
-
-    def known(self, attempt: Attempt) -> bool:
-        """Whether the end of an attempt is settled."""
-        return self._end(attempt) < (self.settled or 0)
-
-    def ended(self, rid: str) -> bool:
-        """Whether the newest use of a rid on each server has an end, which is settled, as those of the others."""
-        newest = {scene.life.server: attempt for scene, attempt in self.incident.peers(rid)}
-        ended = [attempt for _, attempt in self.incident.peers(rid) if attempt.finish is not None]
-        return all(attempt.finish is not None for attempt in newest.values()) and all(map(self.known, ended))
-
-    def _end(self, attempt: Attempt) -> int:
-        return self.places.get(id(attempt.finish), 0)
-
-    def may_change(self, found: RequestRow, rid: str) -> bool:
-        """Whether what comes may decide: requests that outlived the cause, a timeout that took as long."""
-        possible = {found.cause, *(each.cause for each in found.candidates)}
-        if found.cause in ("waiting-timeout", "running-timeout") and "timeout-prefix-collision" in possible:
-            return True
-        if not possible & OF_ALL:
-            return False
-        end = max(self._end(attempt) for _, attempt in self.incident.peers(rid))
-        return bool(self._open) and self._open[0] < end
-
-    def quiet(self, rid: str) -> bool:
-        """Whether a request without an end has not been heard of for long."""
-        facts: set[int] = set()  # a line that was repeated is among an attempt's as often
-        for _, attempt in self.incident.peers(rid):
-            facts.update(map(id, (attempt.received, attempt.finish, *attempt.facts, *attempt.errors)))
-        return all(self.places.get(fact, 0) < (self.settled or 0) for fact in facts)
 
 
 class _Rids:

@@ -146,7 +146,7 @@ class Request:
                 evidence = self.evidence(report, wanted)
                 incident = self.incident(evidence)
             if evidence.partial and (inputs.stored or self.very_large) and not partial.enough(incident, ids):
-                evidence = self.evidence(report, wanted, wide=True)
+                evidence = partial.around(self.evidence(report, wanted, wide=True))
                 incident = self.incident(evidence)
             if evidence.partial and size(self.paths) < memory() / 2 and not partial.enough(incident, ids):
                 evidence = self.evidence(report)

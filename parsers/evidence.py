@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Event(StrEnum):
@@ -180,6 +180,14 @@ class Source:
         return replace(self, warnings=list(self.warnings), wrappers=list(self.wrappers))
 
 
+class Stretch(NamedTuple):
+    """Bytes of a source that were read whole, from its `start` to its `end`; None stands for that of the source."""
+
+    source: str
+    start: int
+    end: int | None
+
+
 @dataclass(slots=True)
 class Evidence:
     """All facts of a set of inputs, in the order of each source's lines.
@@ -195,13 +203,16 @@ class Evidence:
     """Whether lines were left out that had nothing to do with what was asked about."""
     narrow: bool = False
     """Whether lines were left out that one abort may have hit together with what was asked about."""
-    wide: bool = False
-    """Whether so much around what was asked about was read that a line which names nobody is told by its place."""
+    whole: list[Stretch] = field(default_factory=list)
+    """What was read whole around what was asked about: so much that a line which names nobody is told by its place.
+
+    For each source of which lines were left out; nothing of those that do not name it. Empty where less was read.
+    """
 
     def __reduce__(self) -> tuple[Callable[..., Evidence], tuple[Any, ...]]:
         """To another process its facts go as columns: one by one they take several times as long."""
         columns = list(zip(*map(_values, self.facts), strict=True))
-        return _of_columns, (columns, self.sources, self.failed, self.partial, self.narrow, self.wide)
+        return _of_columns, (columns, self.sources, self.failed, self.partial, self.narrow, self.whole)
 
 
 def _of_columns(columns: Sequence[Sequence[Any]], *others: Any) -> Evidence:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sglang_lifecycle.parsers import exhibits, ranges, requestlog, views
-from sglang_lifecycle.parsers.evidence import BATCHES, OUTSIDE, RECORDS, Evidence, Fact, Source
+from sglang_lifecycle.parsers.evidence import BATCHES, OUTSIDE, RECORDS, Evidence, Fact, Source, Stretch
 from sglang_lifecycle.parsers.file import Input
 from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.inputs import expand
@@ -52,7 +52,7 @@ def _all(found: Sequence[Fact]) -> Sequence[Fact]:
 class Reading:
     """Inputs that can be looked at while they are read, and read on where they have `growing` logs.
 
-    `tz` and `about` are as `read` has them; `wide` asks for more around what was asked about (`Evidence.wide`). Raises
+    `tz` and `about` are as `read` has them; `wide` asks for more around what was asked about (`Evidence.whole`). Raises
     `UnknownZone`.
     """
 
@@ -63,6 +63,7 @@ class Reading:
         self._about = [text.encode("utf-8", "replace") for text in about]
         self._failed: list[str] = []
         self._partial = self._narrow = False
+        self._stretches: list[Stretch | None] = []
         self._read: list[Log | tuple[Source, list[Fact]]] = []
 
     def read(self, paths: Sequence[str], progress: Progress | None = None, pool: Executor | None = None) -> None:
@@ -92,7 +93,7 @@ class Reading:
             if any(file.named for file in one.files):
                 self._failed.append(log.warnings[-1])
         self._partial, self._narrow = self._partial or log.partial, self._narrow or log.narrow
-        self._wide = self._wide and log.wide
+        self._stretches += log.stretches
         if not self._growing:
             self._read[-1:] = log.finish()
 
@@ -113,8 +114,8 @@ class Reading:
         return self._evidence(lambda log: log.so_far(choose), choose)
 
     def _evidence(self, finish: Callable[[Log], Iterable[tuple[Source, list[Fact]]]], choose: Choose) -> Evidence:
-        told = self._partial, self._narrow, self._wide
-        evidence = Evidence([], [], list(self._failed), *told)
+        whole = [] if None in self._stretches else [each for each in self._stretches if each is not None]
+        evidence = Evidence([], [], list(self._failed), self._partial, self._narrow, whole)
         with uncollected():
             for one in self._read:
                 for source, found in finish(one) if isinstance(one, Log) else [(one[0], choose(one[1]))]:

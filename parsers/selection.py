@@ -227,8 +227,9 @@ class Selected:
         self.lines, self.bytes, self.cut = lines, bytes, 0
         self.narrow = False
         """Whether less was read around an abort than may have to do with it."""
-        self.wide = wide
-        """Whether so much around the named lines is read that a line which names nobody is told by its place."""
+        self.stretch: tuple[int, int] | None = None if places.named else (0, 0)
+        """The bytes around the named lines that are read whole, so many that a line's place tells whose it is."""
+        self._wide = wide
         self._file, self._size, self._places = file, size, places
 
     def __iter__(self) -> Iterator[Line | None]:
@@ -299,11 +300,10 @@ class Selected:
         for place in named:
             if self._aborted(place[0]):
                 yield self._around(place, place[0], _FARTHEST, *_STROKE)
-        self.wide = self.wide and bool(named) and named[-1][0] - named[0][0] <= _FARTHEST
-        if self.wide:
+        if self._wide and named and named[-1][0] - named[0][0] <= _FARTHEST:
             (offset, number), (last, _) = named[0], named[-1]
-            start = line_start(self._file, self._passed(offset, -_STEP))
-            yield Span(start, self._passed(last, _STEP), number - self._newlines(start, offset))
+            self.stretch = line_start(self._file, self._passed(offset, -_STEP)), self._passed(last, _STEP)
+            yield Span(*self.stretch, number - self._newlines(self.stretch[0], offset))
 
     def _passed(self, offset: int, step: int) -> int:
         """A place `_MANY` lines before or after another, or a little farther."""

@@ -9,14 +9,15 @@ Raw lines are not in it: a quote still needs the logs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from sglang_lifecycle.parsers.evidence import CONTEXT, Evidence, Fact, Source
+from sglang_lifecycle.parsers.evidence import CONTEXT, Evidence, Fact, Source, Stretch
 from sglang_lifecycle.parsers.replacing import replacing
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _index(rows: pl.DataFrame) -> pl.DataFrame:
 def load(path: str | Path, about: Sequence[str] = (), little: bool = False, wide: bool = False) -> Evidence:
     """Read a store; where `about` has ids of requests or sessions, only what may have to do with them.
 
-    `wide` asks for more around them (`Evidence.wide`). Raises `StoreError` where it is none, OSError where it can't be
+    `wide` asks for more around them (`Evidence.whole`). Raises `StoreError` where it is none, OSError where it can't be
     read, `TooMuch` where `little` is asked for and a part of it isn't enough.
     """
     import polars as pl
@@ -174,33 +175,67 @@ def load(path: str | Path, about: Sequence[str] = (), little: bool = False, wide
                 f"{path}: a Parquet file, but not one of `lifecycle ingest` of this version; give the logs instead"
             )
         rows, number = pl.scan_parquet(path), int(metadata["lifecycle.facts"])
-        part, narrow = _part(rows, number, about, wide) if about else (None, False)
+        part = _part(rows, number, about, wide) if about else None
         if little and part is None and number > _MANY:
             raise TooMuch
-        chosen = rows.filter(part if part is not None else pl.col("place") < number).sort("place")
-        found = chosen.select(list(table.SCHEMA)).collect()
+        chosen = rows.filter(part.rows if part is not None else pl.col("place") < number).sort("place").collect()
+        found = list(table.facts(chosen.select(list(table.SCHEMA))))
         sources = [Source(**s) for s in json.loads(metadata["lifecycle.sources"])]
-        return Evidence(list(table.facts(found)), sources, partial=part is not None, narrow=narrow, wide=wide)
+        if part is None:
+            return Evidence(found, sources)
+        whole = _stretches(chosen["place"].to_list(), found, part.windows, number) if wide else []
+        return Evidence(found, sources, partial=True, narrow=part.narrow, whole=whole)
     except (pl.exceptions.PolarsError, KeyError, TypeError, ValueError) as problem:
         if isinstance(problem, StoreError):
             raise
         raise StoreError(f"{path}: a damaged store; make it again with `lifecycle ingest`") from problem
 
 
-def _part(rows: pl.LazyFrame, number: int, about: Sequence[str], wide: bool) -> tuple[pl.Expr | None, bool]:
+def _stretches(
+    places: Sequence[int], facts: Sequence[Fact], windows: Iterable[tuple[int, int]], number: int
+) -> list[Stretch]:
+    """What of the sources lies in windows of places, of which some overlap; `number` facts are in the store."""
+    merged: list[tuple[int, int]] = []
+    for first, last in windows:
+        start = merged.pop()[0] if merged and first <= merged[-1][1] + 1 else first
+        merged.append((start, last))
+    found = []
+    for first, last in merged:
+        inside: dict[str, list[Fact]] = {}
+        for fact in facts[bisect_left(places, first) : bisect_right(places, last)]:
+            inside.setdefault(fact.source, []).append(fact)
+        for source, own in inside.items():
+            end = None if last == number - 1 else own[-1].offset + own[-1].length
+            found.append(Stretch(source, own[0].offset if first else 0, end))
+    return found
+
+
+class _Part(NamedTuple):
+    """Rows of a store: which, and between which places all of them.
+
+    `narrow`: whether less than 10 seconds around what was asked about are among these, where an abort may have hit
+    others.
+    """
+
+    rows: pl.Expr
+    windows: list[tuple[int, int]]
+    narrow: bool
+
+
+def _part(rows: pl.LazyFrame, number: int, about: Sequence[str], wide: bool) -> _Part | None:
     """Which of the `number` facts a question about some ids needs: theirs, those around them, all about the servers.
 
-    None where that would be most of them, or there are none. Whether less than 10 seconds around them are among these,
-    where an abort may have hit others.
+    None where that would be most of them, or there are none.
     """
     import polars as pl
 
     found = _named(rows, about)
     places = sorted(set(found["about"]))
     if not 0 < len(places) <= _NEAR or number <= (_MANY if not wide else 4 * _WIDE):
-        return None, False
+        return None
     beside = _WIDE if wide else _NEAR
-    near = [pl.col("place").is_between(max(0, place - beside), min(number - 1, place + beside)) for place in places]
+    windows = [(max(0, place - beside), min(number - 1, place + beside)) for place in places]
+    near = [pl.col("place").is_between(*window) for window in windows]
     ends = (pl.col("place") < _EDGE) | pl.col("place").is_between(number - _EDGE, number - 1)
     times = found["moment"].drop_nulls().unique().to_list()
     aborted = pl.col("place").is_in(places) & (pl.col("finish_type").cast(pl.String) == "abort")
@@ -208,8 +243,8 @@ def _part(rows: pl.LazyFrame, number: int, about: Sequence[str], wide: bool) -> 
     for seconds in _AROUND if times else ():
         around = pl.any_horizontal(*(pl.col("at").is_between(at - seconds, at + seconds) for at in times))
         if rows.filter(around).select(pl.len()).collect().item() <= most:
-            return pl.any_horizontal(pl.col("server"), ends, *near, around), seconds < _AROUND[0]
-    return pl.any_horizontal(pl.col("server"), ends, *near), True
+            return _Part(pl.any_horizontal(pl.col("server"), ends, *near, around), windows, seconds < _AROUND[0])
+    return _Part(pl.any_horizontal(pl.col("server"), ends, *near), windows, True)
 
 
 def _named(rows: pl.LazyFrame, about: Sequence[str]) -> pl.DataFrame:
@@ -233,11 +268,13 @@ def _named(rows: pl.LazyFrame, about: Sequence[str]) -> pl.DataFrame:
 
 def merge(parts: Sequence[Evidence]) -> Evidence:
     """The evidence of several inputs as one."""
-    whole = Evidence()
+    merged = Evidence()
     for part in parts:
-        whole.facts += part.facts
-        whole.sources += part.sources
-        whole.failed += part.failed
-        whole.partial, whole.narrow = whole.partial or part.partial, whole.narrow or part.narrow
-    whole.wide = all(part.wide for part in parts)
-    return whole
+        merged.facts += part.facts
+        merged.sources += part.sources
+        merged.failed += part.failed
+        merged.partial, merged.narrow = merged.partial or part.partial, merged.narrow or part.narrow
+        merged.whole += part.whole
+    if any(part.partial and not part.whole for part in parts):
+        merged.whole = []
+    return merged

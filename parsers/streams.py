@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from sglang_lifecycle.parsers import clock, inputs, ranges, selection, views
 from sglang_lifecycle.parsers.calibration import Calibration, calibrate
-from sglang_lifecycle.parsers.evidence import Fact, Source
+from sglang_lifecycle.parsers.evidence import Fact, Source, Stretch
 from sglang_lifecycle.parsers.file import File, Input
 from sglang_lifecycle.parsers.lines import CAP, Backward, Forward, Line, Whole
 from sglang_lifecycle.parsers.outside import Choose, Outside
@@ -59,9 +59,8 @@ class Log:
     """A log with a reader for each of its streams, which `open_reader` makes for a source and the zone of its stamps.
 
     `tz` is the zone that the user gave. Where `about` says which texts matter, lines of large files that have nothing
-    to do with them may be left out; `partial` tells whether any were. `wide` asks for more around them, and tells
-    whether it was read. `warnings` are about the log as a whole. Of one that is `growing` a last line without its end
-    is left for later.
+    to do with them may be left out; `partial` tells whether any were. `wide` asks for more around them. `warnings` are
+    about the log as a whole. Of one that is `growing` a last line without its end is left for later.
     """
 
     def __init__(
@@ -75,7 +74,9 @@ class Log:
     ) -> None:
         self.warnings: list[str] = []
         self.partial = self.narrow = False
-        self.wide = wide
+        self.stretches: list[Stretch | None] = []
+        """Of each file of which a part was read, what was read whole of it; None where that is too little."""
+        self._wide = wide
         self._log, self._tz, self._open, self._about, self._growing = log, tz, open_reader, about, growing
         self._lines = self._bytes = 0
         self._joined: ranges.Joined | None = None
@@ -109,7 +110,8 @@ class Log:
                     physical = selected or self._physical(part, stream)
                     self._plain(part, physical, report)
                     if selected is not None:
-                        self.narrow, self.wide = self.narrow or selected.narrow, self.wide and selected.wide
+                        self.narrow = self.narrow or selected.narrow
+                        self.stretches.append(self._stretch(part, selected))
                 else:
                     physical = wrapped = part.view.physical(stream, lines, offset)
                     self._wrapped(part, wrapped, report)
@@ -243,7 +245,15 @@ class Log:
         except selection.TooLong:
             return None
         self.partial = True
-        return selection.Selected(stream, file.size, places, part.first, part.offset, self.wide)
+        return selection.Selected(stream, file.size, places, part.first, part.offset, self._wide)
+
+    def _stretch(self, part: _Part, selected: selection.Selected) -> Stretch | None:
+        """What was read of a file, unless it would go on in the file before or after it."""
+        start, end = selected.stretch or (0, part.file.size)
+        first, last = part.file is self._log.files[0], part.file is self._log.files[-1]
+        if selected.stretch is None or (start == 0 < end and not first) or (end == part.file.size and not last):
+            return None
+        return Stretch(part.name(None), start, None if end == part.file.size else end)
 
     def _remark(self, part: _Part, cut: int) -> None:
         """Say what is missing of a file."""

@@ -42,14 +42,28 @@ def test_part_and_whole_agree(scenario: Any, narrow: None) -> None:
             assert found.model_dump(include=JUDGED) == wanted.model_dump(include=JUDGED), rid
 
 
-def test_a_line_that_names_nobody_is_told_by_its_place(scenario: Any, narrow: None, monkeypatch: Any) -> None:
+def wide(logs: Path | str, rid: str) -> Incident:
+    """What is read of a request where the lines that name it do not tell its end."""
+    return Incident(partial.around(read([str(logs)], about=[rid], wide=True)))
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many lines around a request are read, in small logs."""
+    number = 300
+    monkeypatch.setattr(selection, "_MANY", number)
+    monkeypatch.setattr(partial, "CONTEXT", number)
+    return number
+
+
+@pytest.mark.usefixtures("narrow", "many")
+def test_a_line_that_names_nobody_is_told_by_its_place(scenario: Any) -> None:
     """An error of the API server is its by the records around: they have to be read, and they are enough."""
-    monkeypatch.setattr(selection, "_MANY", 300)
     whole = scenario.incident
     placed = [rid for rid, peers in whole.by_rid.items() if ids.searchable(rid) and _placed(peers[-1][1])]
     for rid in placed[:: max(1, len(placed) // SAMPLED)]:
         assert not partial.enough(Incident(read([str(scenario.logs)], about=[rid])), [rid])
-        part = Incident(read([str(scenario.logs)], about=[rid], wide=True))
+        part = wide(scenario.logs, rid)
         if partial.enough(part, [rid]):
             found, wanted = explain(part, rid), explain(whole, rid)
             assert found.model_dump(include=JUDGED) == wanted.model_dump(include=JUDGED), rid
@@ -59,7 +73,88 @@ def _placed(attempt: Attempt) -> bool:
     return bool(attempt.errors) and attempt.finish is None
 
 
-def test_what_no_line_names_needs_all(recorded: Any, narrow: None) -> None:
+@pytest.mark.usefixtures("narrow", "many")
+def test_a_request_without_an_end_is_followed(scenario: Any) -> None:
+    """To the end of its server's life, or to where it left: what was written around it is then enough."""
+    whole = scenario.incident
+    silent = [rid for rid, peers in whole.by_rid.items() if ids.searchable(rid) and _silent(peers[-1][1])]
+    for rid in silent[:: max(1, len(silent) // SAMPLED)]:
+        assert not partial.enough(Incident(read([str(scenario.logs)], about=[rid])), [rid])
+        part = wide(scenario.logs, rid)
+        if partial.enough(part, [rid]):
+            found, wanted = explain(part, rid), explain(whole, rid)
+            assert found.model_dump(include=JUDGED) == wanted.model_dump(include=JUDGED), rid
+
+
+def _silent(attempt: Attempt) -> bool:
+    return attempt.finish is None and not attempt.facts and not attempt.errors
+
+
+@pytest.mark.usefixtures("narrow", "many")
+@pytest.mark.parametrize(
+    ("name", "rid"),
+    [
+        ("0.5.10/s05_disconnect", "dr-chat-s"),
+        ("0.5.10/s06_abort", "all-r0"),
+        ("0.5.20/s11d_model_exception", "mx-poison"),
+    ],
+)
+def test_such_as_are_settled_by_what_was_written_around_them(recorded: Any, name: str, rid: str) -> None:
+    scenario = recorded(name)
+    part = wide(scenario.logs, rid)
+    assert rid in part.by_rid
+    assert partial.enough(part, [rid])
+    assert explain(part, rid).cause == explain(scenario.incident, rid).cause
+
+
+CRASH = [
+    "[{at}] Scheduler hit an exception: Traceback (most recent call last):",
+    "RuntimeError: CUDA error: device-side assert triggered",
+]
+START = "[{at}] server_args=ServerArgs(model_path='m', tp_size=1)"
+
+
+def died(second: int) -> Story:
+    return [(second, line.format(at=clock(second))) for line in CRASH]
+
+
+OPEN = used("victim-1", 300, 301)[:1]
+ENDS: dict[str, tuple[Story, bool]] = {
+    "soon after it came": (OPEN + died(304) + traffic(0, 303), True),
+    "long after it came": (OPEN + died(600) + traffic(0, 599), False),
+    "soon after it came, and the next began": (
+        OPEN + died(304) + traffic(0, 303) + [(330, START.format(at=clock(330)))] + traffic(335, 600),
+        True,
+    ),
+    "and the next began, long after it came": (
+        OPEN + died(500) + traffic(0, 499) + [(530, START.format(at=clock(530)))] + traffic(535, 600),
+        False,
+    ),
+    "while one went on that had come long before": (
+        OPEN + died(304) + used("long-000", 1, 303) + traffic(0, 303),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_the_end_of_its_server_has_to_be_seen(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for size, value in (("SMALLEST", 0), ("_EDGE", 2048), ("_STEP", 1024), ("_WIDEST", 4096), ("_WHOLE", 4096)):
+        monkeypatch.setattr(selection, size, value)
+    monkeypatch.setattr(selection, "_MANY", 60)
+    monkeypatch.setattr(partial, "CONTEXT", 60)
+    story, seen = ENDS[how]
+    log = write(tmp_path / "server.log", story)
+    part = wide(log, "victim-1")
+    assert part.evidence.partial
+    assert partial.enough(part, ["victim-1"]) is seen
+    if seen:
+        whole = explain(Incident(read([str(log)])), "victim-1")
+        assert whole.cause == "scheduler-crash"
+        assert explain(part, "victim-1").model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
+
+
+def test_what_no_line_names_needs_what_was_written_around_it(recorded: Any, narrow: None) -> None:
     """A request without an end may have been ended by anything."""
     logs = recorded("0.5.23/s11a_kill9_scheduler").logs
     part = Incident(read([str(logs)], about=["kill-r"]))
@@ -115,23 +210,24 @@ FAR: dict[str, tuple[str, Story]] = {
 }
 
 
-@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("around", [False, True])
 @pytest.mark.parametrize("installed", [True, False])
 @pytest.mark.parametrize("name", FAR)
 def test_what_is_far_away_still_counts(
-    name: str, installed: bool, wide: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, installed: bool, around: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a part never more is said than of the whole; with ripgrep or without, where it is installed."""
     for size, value in (("SMALLEST", 0), ("_EDGE", 2048), ("_STEP", 1024), ("_WIDEST", 4096), ("_WHOLE", 4096)):
         monkeypatch.setattr(selection, size, value)
     monkeypatch.setattr(selection, "_RANGE", 16 << 10)
     monkeypatch.setattr(selection, "_MANY", 12)
+    monkeypatch.setattr(partial, "CONTEXT", 12)
     if not installed:
         monkeypatch.setattr("shutil.which", lambda _: None)
     rid, story = FAR[name]
     log = str(write(tmp_path / "server.log", story + traffic(0, 300)))
     whole = explain(Incident(read([log])), rid)
-    part = Incident(read([log], about=[rid], wide=wide))
+    part = Incident(partial.around(read([log], about=[rid], wide=around)))
     assert part.evidence.partial
     if partial.enough(part, [rid]):
         assert explain(part, rid).model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
@@ -139,21 +235,38 @@ def test_what_is_far_away_still_counts(
         assert name in {"a survivor", "a stranger's line", "others were hit as well", "a list that names it"}
 
 
-@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("around", [False, True])
 @pytest.mark.parametrize("name", FAR)
 def test_a_store_says_no_more_than_the_log(
-    name: str, wide: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, around: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for size, value in (("_MANY", 60), ("_NEAR", 10), ("_WIDE", 20)):
         monkeypatch.setattr(store, size, value)
     rid, story = FAR[name]
     evidence = read([str(write(tmp_path / "server.log", story + traffic(0, 300)))])
     store.save(evidence, tmp_path / "kept.parquet")
-    part = Incident(store.load(tmp_path / "kept.parquet", [rid], wide=wide))
+    part = Incident(partial.around(store.load(tmp_path / "kept.parquet", [rid], wide=around)))
     assert part.evidence.partial
     if partial.enough(part, [rid]):
         whole = explain(Incident(evidence), rid)
         assert explain(part, rid).model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_store_shows_the_end_of_a_server_as_its_log_does(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size, value in (("_MANY", 60), ("_NEAR", 10), ("_WIDE", 60)):
+        monkeypatch.setattr(store, size, value)
+    monkeypatch.setattr(partial, "CONTEXT", 60)
+    story, seen = ENDS[how]
+    evidence = read([str(write(tmp_path / "server.log", story))])
+    store.save(evidence, tmp_path / "kept.parquet")
+    part = Incident(partial.around(store.load(tmp_path / "kept.parquet", ["victim-1"], wide=True)))
+    assert partial.enough(part, ["victim-1"]) is seen
+    if seen:
+        whole = explain(Incident(evidence), "victim-1")
+        assert explain(part, "victim-1").model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
 
 
 def test_a_store_finds_what_only_a_list_names(recorded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
