@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sglang_lifecycle.parsers import exhibits, ranges, requestlog, views
+from sglang_lifecycle.parsers.blockreader import BlockReader
 from sglang_lifecycle.parsers.evidence import BATCHES, OUTSIDE, RECORDS, Evidence, Fact, Source, Stretch
 from sglang_lifecycle.parsers.file import Input
 from sglang_lifecycle.parsers.garbage import uncollected
@@ -84,7 +85,7 @@ class Reading:
             self._read.append(exhibits.read(one.name, one.files[0].path))
             views.remember(one.name, views.View(one.files[0].path, one.size), None)
             return
-        log = Log(one, self._tz, reader, self._about, self._growing, self._wide)
+        log = Log(one, self._tz, block_reader if self._wide else reader, self._about, self._growing, self._wide)
         self._read.append(log)
         try:
             log.read(report, pool)
@@ -194,6 +195,12 @@ def reader(source: Source, zone_of_log: tzinfo) -> Outside:
     """A reader of one stream of lines."""
     prefix = Prefix(zone_of_log)
     return Outside(RecordReader(source, prefix), prefix)
+
+
+def block_reader(source: Source, zone_of_log: tzinfo) -> Outside:
+    """The same for what is read in blocks where it can be, and looked at when it has ended."""
+    prefix = Prefix(zone_of_log)
+    return Outside(BlockReader(source, prefix), prefix)
 
 
 def _report(progress: Progress, done: int, total: int, offset: int) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from sglang_lifecycle.parsers import gateway
+from sglang_lifecycle.parsers.blocks import Block
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
 from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.prefix import Prefix
@@ -76,6 +77,9 @@ class Records(Protocol):
     def feed(self, line: Line) -> None:
         """Take the next line."""
 
+    def take(self, block: Block) -> None:
+        """Take the next lines, many at once."""
+
     def skip(self) -> None:
         """Lines are left out here."""
 
@@ -104,6 +108,14 @@ class Outside:
         """Take the next line."""
         if self.source.recognised > len(self._found) or not self._take(line):
             self._inner.feed(line)
+
+    def take(self, block: Block) -> None:
+        """Take the next lines, many at once."""
+        if self.source.recognised > len(self._found):
+            self._inner.take(block)
+            return
+        for line in block.lines():
+            self.feed(line)
 
     def skip(self) -> None:
         """Lines are left out here: nothing goes on after them."""

@@ -17,7 +17,8 @@ from os import cpu_count
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from sglang_lifecycle.parsers.blocks import BlockReader, blocks
+from sglang_lifecycle.parsers.blockreader import BlockReader
+from sglang_lifecycle.parsers.blocks import blocks
 from sglang_lifecycle.parsers.evidence import RECORDS, Event, Fact, Source
 from sglang_lifecycle.parsers.forms import Row, packed, unpacked
 from sglang_lifecycle.parsers.garbage import uncollected

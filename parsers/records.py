@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from sglang_lifecycle.parsers import clock, facts, lineforms, recordforms, requestfacts, requestlog
+from sglang_lifecycle.parsers.blocks import Block
 from sglang_lifecycle.parsers.evidence import Event, Fact, Source
 from sglang_lifecycle.parsers.forms import AGAIN, Form, Row, Stamp
 from sglang_lifecycle.parsers.layouts import Template
@@ -66,6 +67,11 @@ class RecordReader:
             self._continue_raw(line)
         elif self._echo or self._tainting or self._theirs or not self._usual(line):
             self._begin(line)
+
+    def take(self, block: Block) -> None:
+        """Take the next lines, many at once."""
+        for line in block.lines():
+            self.feed(line)
 
     def skip(self) -> None:
         """Lines are left out here: nothing goes on after them."""

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from sglang_lifecycle.parsers import ripgrep
+from sglang_lifecycle.parsers.blocks import Block, blocks
 from sglang_lifecycle.parsers.evidence import CONTEXT
-from sglang_lifecycle.parsers.lines import CAP, Line, line_start
+from sglang_lifecycle.parsers.lines import CAP, Forward, Line, line_start
 
 SMALLEST = 24 << 20
 """Bytes of a file from which on it is worth while to leave lines out."""
@@ -33,6 +34,7 @@ _AROUND, _STEP = 10.0, 256 << 10  # seconds around a named request's lines that 
 _WIDEST = 2 << 20  # bytes to either side that such a window reaches at most
 _STROKE, _FARTHEST = (8.0, 2.0), 64 << 20  # seconds and bytes around an abort, which may have hit others as well
 _WHOLE = 8 << 20  # bytes of a request's life that are read whole
+_LONG = 1 << 20  # bytes of lines that are worth while to be taken in blocks
 _MANY = CONTEXT  # lines to either side that are read whole where a place has to tell whose a line is
 
 STAMP = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,60}\] "
@@ -232,7 +234,7 @@ class Selected:
         self._wide = wide
         self._file, self._size, self._places = file, size, places
 
-    def __iter__(self) -> Iterator[Line | None]:
+    def __iter__(self) -> Iterator[Line | Block | None]:
         """Each line once, in their order; None where lines were left out."""
         first, base = self.lines, self.bytes
         file, at, number = self._file, -1, 0
@@ -242,6 +244,10 @@ class Selected:
                     yield None
                 file.seek(start)
                 at, number = start, before
+            if at > 0 and end - at > _LONG:  # a file's first line may go on with the last of the file before
+                ahead = Forward(file, first + number, base + at)
+                yield from blocks(file, ahead, base + end)
+                number, at = ahead.lines - first, ahead.bytes - base
             while at < end:
                 raw = file.readline(CAP)
                 if not raw:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sglang_lifecycle.parsers import clock, inputs, ranges, selection, views
+from sglang_lifecycle.parsers.blocks import Block
 from sglang_lifecycle.parsers.calibration import Calibration, calibrate
 from sglang_lifecycle.parsers.evidence import Fact, Source, Stretch
 from sglang_lifecycle.parsers.file import File, Input
@@ -273,6 +274,9 @@ class Log:
             if line is None:
                 reader.skip()
                 continue
+            if isinstance(line, Block):
+                reader.take(line)
+                continue
             feed(line)
             if line.offset >= due and report is not None:
                 due = line.offset + _TICK
@@ -280,10 +284,13 @@ class Log:
         source.lines += physical.lines - lines
         source.bytes += physical.bytes - offset
 
-    def _whole(self, part: _Part, lines: Iterable[Line | None]) -> Iterator[Line | None]:
+    def _whole(self, part: _Part, lines: Iterable[Line | Block | None]) -> Iterator[Line | Block | None]:
         """The lines of a file; what the one before broke off is joined to the first where that begins no record."""
         last = part.file is self._log.files[-1]
         for line in lines:
+            if isinstance(line, Block):
+                yield line
+                continue
             whole, held, self._held = line, self._held, None
             if held is not None and line is not None and views.broken_off(held.text) and not views.begins(line.text):
                 whole = held.followed_by(line)
