@@ -139,13 +139,14 @@ class Request:
             if meanwhile is not None:
                 meanwhile()
             inputs.read(report)
-            evidence = inputs.evidence()
+            evidence = partial.around(inputs.evidence())
             incident = self.incident(evidence)
             if evidence.partial and (more := partial.related(incident, ids)):
                 wanted += sorted(more)
-                evidence = self.evidence(report, wanted)
+                evidence = partial.around(self.evidence(report, wanted))
                 incident = self.incident(evidence)
-            if evidence.partial and (inputs.stored or self.very_large) and not partial.enough(incident, ids):
+            narrow = evidence.partial and not evidence.whole
+            if narrow and (inputs.stored or self.very_large) and not partial.enough(incident, ids):
                 evidence = partial.around(self.evidence(report, wanted, wide=True))
                 incident = self.incident(evidence)
             if evidence.partial and size(self.paths) < memory() / 2 and not partial.enough(incident, ids):

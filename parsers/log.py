@@ -85,7 +85,7 @@ class Reading:
             self._read.append(exhibits.read(one.name, one.files[0].path))
             views.remember(one.name, views.View(one.files[0].path, one.size), None)
             return
-        log = Log(one, self._tz, block_reader if self._wide else reader, self._about, self._growing, self._wide)
+        log = Log(one, self._tz, block_reader if self._about else reader, self._about, self._growing, self._wide)
         self._read.append(log)
         try:
             log.read(report, pool)

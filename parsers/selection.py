@@ -47,6 +47,11 @@ ROUTINE = (
 )
 """How the lines begin, after a stamp, that a busy server writes of its requests."""
 _UNUSUAL = re.compile(rb"\n(?!(?:" + STAMP + rb")?(?:" + ROUTINE + rb"))")
+_BEGUN = re.compile(
+    rb"(?:" + STAMP + rb")?(?:Receive(?: OpenAI)?: obj=|in=\w+ReqInput\()"
+    rb'|\{"timestamp": "[^"\n]*", "event": "request\.received'
+)
+"""How the record of an arrival begins."""
 _OPENS = (b"[http_server] Error: ", b"Stats(rid=", b"Received output for rid=", b", self.rid=")
 _BEFORE = (4 << 10, 16 << 10)  # bytes before a line in which the beginning of a stranger's text is looked for
 _ABORT = re.compile(rb"""['"]type['"]: ['"]abort['"](?!.{0,80}(?:timeout reached|queue is full))""")
@@ -221,7 +226,11 @@ class Span(NamedTuple):
 
 
 class Selected:
-    """The selected lines of a file, as `Forward` gives all of them; `lines` and `bytes` count the whole file."""
+    """The selected lines of a file, as `Forward` gives all of them; `lines` and `bytes` count the whole file.
+
+    `wide` asks for more around the named ones than their story needs as a rule; where all of these are the records of
+    arrivals it is read in any case.
+    """
 
     def __init__(
         self, file: BinaryIO, size: int, places: Places, lines: int = 0, bytes: int = 0, wide: bool = False
@@ -306,7 +315,7 @@ class Selected:
         for place in named:
             if self._aborted(place[0]):
                 yield self._around(place, place[0], _FARTHEST, *_STROKE)
-        if self._wide and named and named[-1][0] - named[0][0] <= _FARTHEST:
+        if named and named[-1][0] - named[0][0] <= _FARTHEST and (self._wide or self._only_begun(named)):
             (offset, number), (last, _) = named[0], named[-1]
             self.stretch = line_start(self._file, self._passed(offset, -_STEP)), self._passed(last, _STEP)
             yield Span(*self.stretch, number - self._newlines(self.stretch[0], offset))
@@ -333,10 +342,17 @@ class Selected:
             yield self._around(named[first], offsets[last])
             first = last + 1
 
+    def _only_begun(self, named: Sequence[tuple[int, int]]) -> bool:
+        """Whether none of the named lines can tell an end: each is the record of an arrival."""
+        return all(_BEGUN.match(self._line(offset)) for offset, _ in named)
+
+    def _line(self, offset: int) -> bytes:
+        self._file.seek(offset)
+        return self._file.readline(CAP)
+
     def _aborted(self, offset: int) -> bool:
         """Whether a line is of a request that an abort ended, not a limit."""
-        self._file.seek(offset)
-        line = self._file.readline(CAP)
+        line = self._line(offset)
         return b"abort" in line and _ABORT.search(line) is not None
 
     def _around(

@@ -41,6 +41,7 @@ _AROUND = (10.0, 3.0, 1.0)  # seconds around a named request's facts that are re
 _NEAR, _MANY, _EDGE = 100, 2_000, 100  # facts: always read around a named one; too many; at either end
 _STROKE = 30_000  # facts that are too many around one that an abort ended, which may have hit others as well
 _WIDE = CONTEXT  # facts to either side where a place has to tell whose a line is
+_BEGUN = ("request.received", "request.received.openai")  # where all that names a request is of these, it has to
 
 
 class TooMuch(Exception):
@@ -183,7 +184,7 @@ def load(path: str | Path, about: Sequence[str] = (), little: bool = False, wide
         sources = [Source(**s) for s in json.loads(metadata["lifecycle.sources"])]
         if part is None:
             return Evidence(found, sources)
-        whole = _stretches(chosen["place"].to_list(), found, part.windows, number) if wide else []
+        whole = _stretches(chosen["place"].to_list(), found, part.windows, number) if part.wide else []
         return Evidence(found, sources, partial=True, narrow=part.narrow, whole=whole)
     except (pl.exceptions.PolarsError, KeyError, TypeError, ValueError) as problem:
         if isinstance(problem, StoreError):
@@ -220,6 +221,7 @@ class _Part(NamedTuple):
     rows: pl.Expr
     windows: list[tuple[int, int]]
     narrow: bool
+    wide: bool
 
 
 def _part(rows: pl.LazyFrame, number: int, about: Sequence[str], wide: bool) -> _Part | None:
@@ -231,20 +233,23 @@ def _part(rows: pl.LazyFrame, number: int, about: Sequence[str], wide: bool) -> 
 
     found = _named(rows, about)
     places = sorted(set(found["about"]))
-    if not 0 < len(places) <= _NEAR or number <= (_MANY if not wide else 4 * _WIDE):
+    if not 0 < len(places) <= _NEAR or number <= _MANY:
+        return None
+    named = rows.filter(pl.col("place").is_in(places)).select("event", pl.col("finish_type").cast(pl.String)).collect()
+    wide = wide or named["event"].is_in(_BEGUN).all()
+    if wide and number <= 4 * _WIDE:
         return None
     beside = _WIDE if wide else _NEAR
     windows = [(max(0, place - beside), min(number - 1, place + beside)) for place in places]
     near = [pl.col("place").is_between(*window) for window in windows]
     ends = (pl.col("place") < _EDGE) | pl.col("place").is_between(number - _EDGE, number - 1)
     times = found["moment"].drop_nulls().unique().to_list()
-    aborted = pl.col("place").is_in(places) & (pl.col("finish_type").cast(pl.String) == "abort")
-    most = _STROKE if rows.filter(aborted).select(pl.len()).collect().item() else _MANY
+    most = _STROKE if (named["finish_type"] == "abort").any() else _MANY
     for seconds in _AROUND if times else ():
         around = pl.any_horizontal(*(pl.col("at").is_between(at - seconds, at + seconds) for at in times))
         if rows.filter(around).select(pl.len()).collect().item() <= most:
-            return _Part(pl.any_horizontal(pl.col("server"), ends, *near, around), windows, seconds < _AROUND[0])
-    return _Part(pl.any_horizontal(pl.col("server"), ends, *near), windows, True)
+            return _Part(pl.any_horizontal(pl.col("server"), ends, *near, around), windows, seconds < _AROUND[0], wide)
+    return _Part(pl.any_horizontal(pl.col("server"), ends, *near), windows, True, wide)
 
 
 def _named(rows: pl.LazyFrame, about: Sequence[str]) -> pl.DataFrame:
