@@ -1,8 +1,9 @@
 """Whether a few lines of large logs are enough to judge a request, and what else has to be looked for.
 
 A verdict that rests on lines that name the request stands, whatever else the logs hold: all calls, crashes and
-sessions are read in any case. One that rests on the place of a line needs those around it, one that rests on the
-absence of lines needs them all.
+sessions are read in any case. One that rests on the place of a line needs those around it. One that rests on the
+absence of lines needs all of them, or so many that the request's whole life is among them, with the lives of all that
+ended after it came: an audit looks no farther.
 """
 
 from __future__ import annotations

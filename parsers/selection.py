@@ -48,8 +48,8 @@ ROUTINE = (
 """How the lines begin, after a stamp, that a busy server writes of its requests."""
 _UNUSUAL = re.compile(rb"\n(?!(?:" + STAMP + rb")?(?:" + ROUTINE + rb"))")
 _BEGUN = re.compile(
-    rb"(?:" + STAMP + rb")?(?:Receive(?: OpenAI)?: obj=|in=\w+ReqInput\()"
-    rb'|\{"timestamp": "[^"\n]*", "event": "request\.received'
+    rb"(?:" + STAMP + rb")?"
+    rb'(?:Receive(?: OpenAI)?: obj=|in=\w+ReqInput\(|\{"timestamp": "[^"\n]*", "event": "request\.received)'
 )
 """How the record of an arrival begins."""
 _OPENS = (b"[http_server] Error: ", b"Stats(rid=", b"Received output for rid=", b", self.rid=")
