@@ -8,10 +8,9 @@ who else ended with it. An access line carries no rid, so a caller known only by
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Sequence
 
-from sglang_lifecycle.analyzers import prefixes, rid_validity, session_params, twins
+from sglang_lifecycle.analyzers import abort_calls, prefixes, rid_validity, session_params, twins
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import (
     ABORT_BY_PREFIX,
@@ -22,12 +21,20 @@ from sglang_lifecycle.analyzers.behaviours import (
     TIMEOUT_BY_RID,
 )
 from sglang_lifecycle.analyzers.finding import Cause, Finding, Possible, undecided
-from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, ENGINE_CALL, Call, Scene, per_scene
-from sglang_lifecycle.analyzers.strokes import TOGETHER, crowd, held_back, in_chunks, surely_met, survivors
+from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, ENGINE_CALL, Call, Scene
+from sglang_lifecycle.analyzers.strokes import (
+    TOGETHER,
+    Stroke,
+    crowd,
+    held_back,
+    in_chunks,
+    per_stroke,
+    surely_met,
+    survivors,
+)
 from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
-_LATE = 3  # facts by which the line of a call may stand behind an end that it caused
 _PAUSE = 5.0  # seconds by which a pause answers after the last end: it aborts each second what is left
 
 _POSSIBLE = {
@@ -127,10 +134,12 @@ def early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     if not calls:
         names = ["explicit-abort", "client-disconnect", "abort-all", *engine]
         return undecided("Aborted before it reached the waiting queue.", [(c, WOULD_DECIDE[c]) for c in names], [said])
-    together = [a for a in scene.plain_ends if at is not None and abs((a.ended_at or 0.0) - at) <= TOGETHER]
+    together = Stroke(
+        scene, [a for a in scene.plain_ends if at is not None and abs((a.ended_at or 0.0) - at) <= TOGETHER]
+    )
     prefix = any(attempt.rid.startswith(a.rid) for a in together)
     names = ["explicit-abort", *["abort-all"] * bool(together), *["abort-prefix-collision"] * prefix, *engine]
-    lived_on = any(surely_met(scene, a, calls[-1]) for a in survivors(scene, together, calls[-1]))
+    lived_on = any(surely_met(scene, a, calls[-1]) for a in survivors(together, calls[-1]))
     everyone = len(together) >= len(calls) and not prefix and not lived_on
     text = "Aborted by a call of /abort_request before it reached the waiting queue"
     text += f", together with {len(together)} others." if everyone else "."
@@ -163,20 +172,20 @@ def _grammar(_: Scene, attempt: Attempt) -> Finding | None:
 
 def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     """A pause in abort mode or a weight update ends everything in flight, then answers (0.4.9 to 0.5.23)."""
-    members = crowd(scene, attempt)
-    engine = _engine(scene, attempt, members)
+    stroke = crowd(scene, attempt)
+    engine = _engine(scene, attempt, stroke)
     if engine is None:
         return None
     kind, start, call = engine
-    aborts = _fresh(scene, _aborts_near(scene, members), members)
+    aborts = abort_calls.fresh(stroke)
     if aborts and start is None:
         return None
     what = "a weight update" if kind == "weight-update-abort" else "/pause_generation in abort mode"
     lines = [f for f in (start, attempt.finish, call.fact if call is not None else None) if f is not None]
-    others = f", together with {len(members) - 1} others" if len(members) > 1 else ""
+    others = f", together with {len(stroke) - 1} others" if len(stroke) > 1 else ""
     finding = Finding(kind, "likely", f"Cut by {what}{others}; nothing that was in flight outlived it.", lines)
     roots = bool(prefixes.left(scene, attempt) or prefixes.silent(scene, attempt))
-    roots = roots or (bool(aborts) and prefixes.any_root(scene, attempt, members))
+    roots = roots or (bool(aborts) and prefixes.any_root(scene, attempt, stroke))
     others_too = [c for c in scene.engine_causes(attempt.ended_at or 0.0) if c != kind]
     names = ["explicit-abort", "abort-all", *["abort-prefix-collision"] * roots, *others_too]
     finding.candidates = [(c, WOULD_DECIDE[c]) for c in names]
@@ -185,7 +194,7 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     return finding
 
 
-def _engine(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> tuple[str, Fact | None, Call | None] | None:
+def _engine(scene: Scene, attempt: Attempt, stroke: Stroke) -> tuple[str, Fact | None, Call | None] | None:
     """The pause or weight update that may have ended a stroke: its cause, the line of its start, and of its answer."""
     ended, order = attempt.ended_at, attempt.finish_order or 0
     if ended is None:
@@ -198,13 +207,13 @@ def _engine(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> tuple
     starts = [
         f for f in scene.life.of(Event.WEIGHTS_UPDATE)
         if f.at is not None and -CALL_AFTER <= ended - f.at <= CALL_BEFORE and not _over_before(scene, f, attempt)
-        and not _begun_after(scene, f, members)
+        and not _begun_after(stroke, f)
     ]  # fmt: skip
     call = min(calls, key=lambda c: c.order, default=None)
     if call is None and not starts:
         return None
     answered = call.order if call is not None else order
-    if any(not held_back(scene, other, answered) for other in survivors(scene, members)):
+    if any(not held_back(scene, other, answered) for other in survivors(stroke)):
         return None
     kind = "weight-update-abort" if starts or (call is not None and call.kind == "weights") else "pause-abort"
     return kind, starts[0] if starts else None, call
@@ -226,50 +235,9 @@ def _over_before(scene: Scene, start: Fact, attempt: Attempt) -> bool:
     return any(begun < order < attempt.order for order in scene.call_orders.get("weights", ()))
 
 
-def _begun_after(scene: Scene, start: Fact, members: Sequence[Attempt]) -> bool:
+def _begun_after(stroke: Stroke, start: Fact) -> bool:
     """Whether a weight update began after a stroke: one process writes that line, then aborts, then writes the ends."""
-    logs = {a.finish.process for a in members if a.finish is not None}
-    last = max(a.finish_order or 0 for a in members)
-    return start.process in logs and scene.places[id(start)] > last + _LATE
-
-
-def _aborts_near(scene: Scene, members: Sequence[Attempt]) -> list[Call]:
-    """The abort calls that can have ended a stroke."""
-    ends = [a.ended_at for a in members if a.ended_at is not None]
-    if not ends:
-        return []
-    calls = scene.calls_between("abort", min(ends) - CALL_BEFORE, max(ends) + CALL_AFTER)
-    born = max((a.order for a in members if a.received is not None), default=-1)
-    known = [a.order for a in members if a.received is not None]
-    first = min(known, default=-1)
-    last = max(a.finish_order or 0 for a in members)
-    logs = {a.finish.process for a in members if a.finish is not None}
-    return [
-        c
-        for c in calls
-        if c.order > (born if len(members) == 1 else first)
-        and (c.order <= last + _LATE or c.fact.process not in logs or scene.several_workers or not _after(c, members))
-    ]
-
-
-def _after(call: Call, members: Sequence[Attempt]) -> bool:
-    """Whether a call was answered after a stroke for certain: its line goes before what it brings."""
-    ends = [(a.ended_at or 0.0) + (a.finish.at_error or 0.0) for a in members if a.finish is not None]
-    return call.at is not None and call.at - (call.fact.at_error or 0.0) > max(ends, default=call.at)
-
-
-@per_scene
-def _plain_end_orders(scene: Scene) -> list[int]:
-    return sorted(a.finish_order or 0 for a in scene.plain_ends)
-
-
-def _fresh(scene: Scene, calls: Sequence[Call], members: Sequence[Attempt]) -> list[Call]:
-    """Of some calls those that an earlier stroke does not explain already."""
-    first = min(a.finish_order or 0 for a in members)
-    ends = _plain_end_orders(scene)
-    before = bisect.bisect_left(ends, first) - 1
-    last_end = ends[before] if before >= 0 else -1
-    return [c for c in calls if c.order > last_end]
+    return start.process in stroke.logs and stroke.scene.places[id(start)] > stroke.last + abort_calls.LATE
 
 
 def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -277,10 +245,9 @@ def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
     finding = session_params.replaced(scene, attempt)
     if finding is None:
         return None
-    calls = _fresh(scene, _aborts_near(scene, [attempt]), [attempt])
-    members = crowd(scene, attempt)
-    roots = prefixes.any_root(scene, attempt, members)
-    called = ["explicit-abort", *["abort-all"] * (len(members) > 1)] if calls else []
+    calls, stroke = abort_calls.fresh(Stroke(scene, [attempt])), crowd(scene, attempt)
+    roots = prefixes.any_root(scene, attempt, stroke)
+    called = ["explicit-abort", *["abort-all"] * (len(stroke) > 1)] if calls else []
     for cause in [*called, *["abort-prefix-collision"] * roots]:
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != cause]
         finding.soften((cause, WOULD_DECIDE[cause]))
@@ -289,16 +256,16 @@ def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
 
 def _twin_left(scene: Scene, attempt: Attempt) -> Finding | None:
     """The client of a request that it displaced left: the abort of their rid hits whoever has it now (to 0.5.9)."""
-    gone, members = twins.left(scene, attempt), crowd(scene, attempt)
+    gone, stroke = twins.left(scene, attempt), crowd(scene, attempt)
     if gone is None:
         return None
-    calls = _aborts_near(scene, members) or _engine(scene, attempt, members)
+    calls = abort_calls.near(stroke) or _engine(scene, attempt, stroke)
     if calls and scene.places[id(gone)] < attempt.order:
         return None  # it came later, and something else may have ended it
     text = "The client of an earlier request with its rid left, and the abort of that rid ended this one."
     finding = Finding("duplicate-rid", "likely", text, [gone, *_ends(attempt)])
     finding.chain.append(Cause("client-disconnect", "the first one's client left", [gone], rid=attempt.rid))
-    collided = prefixes.any_root(scene, attempt, members)
+    collided = prefixes.any_root(scene, attempt, stroke)
     names = ["explicit-abort", *["abort-prefix-collision"] * collided, *["abort-all"] * bool(calls)]
     finding.candidates += [(name, WOULD_DECIDE[name]) for name in names]
     return finding
@@ -309,12 +276,12 @@ def _prefix_left(scene: Scene, attempt: Attempt) -> Finding | None:
 
     Its client left, or, from 0.4.10 to 0.5.15, its grammar refused a token.
     """
-    roots, members = prefixes.left(scene, attempt), crowd(scene, attempt)
-    if not roots or _fresh(scene, _aborts_near(scene, members), members):
+    roots, stroke = prefixes.left(scene, attempt), crowd(scene, attempt)
+    if not roots or abort_calls.fresh(stroke):
         return None
     root, gone = roots[0]
-    engine = _engine(scene, attempt, members)
-    if engine is not None and any(not a.rid.startswith(root.rid) for a in members):
+    engine = _engine(scene, attempt, stroke)
+    if engine is not None and any(not a.rid.startswith(root.rid) for a in stroke):
         return None  # others fell as well
     cause, what = _PREFIX_ENDS[gone.event]
     text = f"{what.format(repr(root.rid))}; the abort of its rid hits every rid that begins with it, and this one does."
@@ -334,19 +301,16 @@ _PREFIX_ENDS = {
 
 def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
     """`/abort_request` near the end: for this rid, for a rid that is its prefix, or for all."""
-    members = crowd(scene, attempt)
-    near = _aborts_near(scene, members)
-    if not near:
+    stroke = crowd(scene, attempt)
+    if not abort_calls.near(stroke):
         return None
-    calls = _fresh(scene, near, members) or near[-1:]
-    assert attempt.finish is not None
-    finding = _called(scene, attempt, members, calls)
-    if finding is not None and prefixes.any_root(scene, attempt, members):
+    finding = _called(scene, attempt, stroke)
+    if finding is not None and prefixes.any_root(scene, attempt, stroke):
         finding.admit("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"])
-    if finding is not None and _of_all(scene, members, near, calls):
+    if finding is not None and _of_all(stroke):
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != "abort-all"]
         finding.admit("abort-all", WOULD_DECIDE["abort-all"])
-    engine = _engine(scene, attempt, members)
+    engine = _engine(scene, attempt, stroke)
     if finding is not None and engine is not None and engine[0] not in dict(finding.candidates):
         finding.admit(engine[0], WOULD_DECIDE[engine[0]])
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != engine[0]]
@@ -358,28 +322,41 @@ def _explained(scene: Scene, member: Attempt) -> bool:
     return bool(member.of(Event.GRAMMAR_TOKEN_REFUSED)) or session_params.replaced(scene, member) is not None
 
 
-def _of_all(scene: Scene, members: Sequence[Attempt], calls: Sequence[Call], but: Sequence[Call]) -> bool:
-    """Whether nobody is known to have outlived one of some calls: what ran may end by it later than what waited."""
-    left_out = set(map(id, but))
-    others = [call for call in calls if id(call) not in left_out]
-    alive = survivors(scene, members) if others else []
-    return not all(any(a.order < call.order and surely_met(scene, a, call) for a in alive) for call in others)
+@per_stroke
+def _of_all(stroke: Stroke) -> bool:
+    """Whether nobody is known to have outlived one of the other calls: what ran may end later than what waited."""
+    left_out = set(map(id, abort_calls.taken(stroke)))
+    others = [call for call in abort_calls.near(stroke) if id(call) not in left_out]
+    alive = survivors(stroke) if others else []
+    return not all(any(a.order < call.order and surely_met(stroke.scene, a, call) for a in alive) for call in others)
 
 
-def _called(scene: Scene, attempt: Attempt, members: Sequence[Attempt], calls: Sequence[Call]) -> Finding | None:
-    """What some abort calls tell of a stroke and of one that it ended."""
+@per_stroke
+def _unexplained(stroke: Stroke) -> Stroke:
+    """Those of a stroke that nothing but a call explains."""
+    return Stroke(stroke.scene, [a for a in stroke if not _explained(stroke.scene, a)])
+
+
+@per_stroke
+def _rootless(stroke: Stroke) -> int:
+    """How many of a stroke have a rid that begins with nobody else's."""
+    return sum(not stroke.roots(a) for a in stroke)
+
+
+def _called(scene: Scene, attempt: Attempt, stroke: Stroke) -> Finding | None:
+    """What the abort calls near a stroke tell of it, and of one that it ended."""
     assert attempt.finish is not None
-    members = [a for a in members if a is attempt or not _explained(scene, a)]
-    alone = len(members) == 1
-    lives_on = [a for a in survivors(scene, members, calls[0]) if surely_met(scene, a, calls[0])]
-    roots = [a for a in members if not prefixes.among(members, a)]
+    calls, members = abort_calls.taken(stroke), _unexplained(stroke)
+    if _explained(scene, attempt):
+        members = Stroke(scene, [a for a in stroke if a is attempt or not _explained(scene, a)])
+    alone, rootless = len(members) == 1, _rootless(members)
+    lives_on = _outlived(members, calls[0])
     lines: list[Fact] = [calls[0].fact, attempt.finish]
-    shorter = prefixes.among(members, attempt)
-    fell = min(a.finish_order or 0 for a in members)
-    before = [call for call in calls if call.order < fell] or calls  # one that follows may be about who comes next
-    if shorter and len(roots) <= len(before) < len(members):
-        return _collision(scene, attempt, shorter, calls, members, lives_on)
-    if len(calls) >= len(roots):
+    shorter = members.roots(attempt)
+    before = [call for call in calls if call.order < members.fell] or calls  # one that follows: who comes next
+    if shorter and rootless <= len(before) < len(members):
+        return _collision(scene, attempt, shorter, calls, lives_on)
+    if len(calls) >= rootless:
         finding = Finding(
             "explicit-abort",
             "likely",
@@ -433,13 +410,17 @@ def _proof(others: Sequence[Attempt]) -> list[Fact]:
     return [a.finish for a in others[:1] if a.finish is not None]
 
 
+def _outlived(stroke: Stroke, call: Call) -> list[Attempt]:
+    """Who surely was in the engine when a call came, and lived on."""
+    asked = _outlived, call.order
+    if asked not in stroke.memo:
+        stroke.memo[asked] = [a for a in survivors(stroke, call) if surely_met(stroke.scene, a, call)]
+    found: list[Attempt] = stroke.memo[asked]
+    return found
+
+
 def _collision(
-    scene: Scene,
-    attempt: Attempt,
-    shorter: Sequence[Attempt],
-    calls: Sequence[Call],
-    members: Sequence[Attempt],
-    lives_on: Sequence[Attempt],
+    scene: Scene, attempt: Attempt, shorter: Sequence[Attempt], calls: Sequence[Call], lives_on: Sequence[Attempt]
 ) -> Finding | None:
     """The scheduler aborts every rid that begins with the one named (0.4.4 to 0.5.23)."""
     if not scene.release.may_have(ABORT_BY_PREFIX):

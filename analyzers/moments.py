@@ -28,30 +28,31 @@ class Moments:
     """Whether a timeout may have hit by rid prefix (0.5.20 to 0.5.23)."""
     _survivors: dict[int, list[Attempt]] = field(default_factory=dict)
 
-    def calls(self, attempt: Attempt) -> list[tuple[Abort, Call]]:
-        """The aborts that may have been asked for around an end, each with the line of its call."""
+    def calls(self, attempt: Attempt) -> dict[Abort, list[Call]]:
+        """The aborts that may have been asked for around an end, each with the calls that may have been it."""
         ended, order = attempt.ended_at, attempt.finish_order or 0
         if ended is None:
-            return []
+            return {}
         slack = attempt.finish.at_error or 0.0 if attempt.finish is not None else 0.0
-        scene, found = self.scene, []
-        for call in scene.calls_between("abort", ended - CALL_BEFORE - slack, ended + CALL_AFTER + slack):
-            if call.order > attempt.order:
-                found.append((Abort("explicit-abort", attempt.rid), call))
-                found += [(Abort("abort-prefix-collision", rid), call) for rid in self.scene.beginnings(attempt.rid)]
-                found.append((Abort("abort-all", None), call))
+        scene, found = self.scene, dict[Abort, list[Call]]()
+        around = scene.calls_between("abort", ended - CALL_BEFORE - slack, ended + CALL_AFTER + slack)
+        calls = [call for call in around if call.order > attempt.order]
+        if calls:
+            found = {Abort("abort-prefix-collision", rid): [*calls] for rid in scene.beginnings(attempt.rid)}
+            found |= {Abort("explicit-abort", attempt.rid): calls, Abort("abort-all", None): calls}
         for kind, cause in (("pause", "pause-abort"), ("weights", "weight-update-abort")):
-            for call in scene.calls_between(kind, ended - CALL_AFTER - slack, ended + ENGINE_CALL):
-                if call.order > order:
-                    found.append((Abort(cause, None), call))
+            answered = scene.calls_between(kind, ended - CALL_AFTER - slack, ended + ENGINE_CALL)
+            if later := [call for call in answered if call.order > order]:
+                found[Abort(cause, None)] = later
         for root, fact in prefixes.left(scene, attempt):
-            found.append((Abort("abort-prefix-collision", root.rid), Call("left", scene.places[id(fact)], fact)))
+            left = Call("left", scene.places[id(fact)], fact)
+            found.setdefault(Abort("abort-prefix-collision", root.rid), []).append(left)
         if (gone := twins.left(scene, attempt)) is not None:
-            found.append((Abort("duplicate-rid", attempt.rid), Call("left", scene.places[id(gone)], gone)))
+            found[Abort("duplicate-rid", attempt.rid)] = [Call("left", scene.places[id(gone)], gone)]
         for update in scene.life.of(Event.WEIGHTS_UPDATE):
             if update.at is not None and -CALL_AFTER <= ended - update.at <= ENGINE_CALL:
-                found.append((Abort("weight-update-abort", None), Call("weights", order, update)))
-        return list({(abort, id(call.fact)): (abort, call) for abort, call in found}.values())
+                found.setdefault(Abort("weight-update-abort", None), []).append(Call("weights", order, update))
+        return found
 
     def lived_on(self, call: Call) -> list[Attempt]:
         """The attempts that were surely alive when a call was carried out and ended well much later."""

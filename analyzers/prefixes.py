@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import ABORT_BY_PREFIX, GRAMMAR_ABORTS_BY_RID
 from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, Scene
-from sglang_lifecycle.analyzers.strokes import TOGETHER
+from sglang_lifecycle.analyzers.strokes import TOGETHER, Stroke
 from sglang_lifecycle.analyzers.texts import ended_plainly
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -56,12 +54,6 @@ def _was_there(root: Attempt, attempt: Attempt) -> bool:
     return root.finish is None or (apart <= CALL_BEFORE and ((over or 0) > end or ended_plainly(root.finish)))
 
 
-def any_root(scene: Scene, attempt: Attempt, members: Sequence[Attempt]) -> bool:
+def any_root(scene: Scene, attempt: Attempt, stroke: Stroke) -> bool:
     """Whether a request whose rid is its prefix left, fell with it or was there: an abort may have been that one's."""
-    return bool(left(scene, attempt) or among(members, attempt) or present(scene, attempt))
-
-
-def among(members: Sequence[Attempt], attempt: Attempt) -> list[Attempt]:
-    """Members of a stroke whose rid is a proper prefix of the attempt's, shortest first."""
-    found = [a for a in members if a.rid != attempt.rid and attempt.rid.startswith(a.rid)]
-    return sorted(found, key=lambda a: len(a.rid))
+    return bool(left(scene, attempt) or stroke.roots(attempt) or present(scene, attempt))

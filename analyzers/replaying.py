@@ -156,14 +156,20 @@ class Replayer:
         if not calls and not ends:
             return Prediction(self.era, seen, silent="no line shows who asked for the abort")
         me = self.moments.alive(attempt)
-        for abort, call in calls:
-            survivors = [
-                Alive(other.rid, 1.0)
-                for other in self.moments.lived_on(call)
-                if other is not attempt and (abort.target is None or other.rid.startswith(abort.target))
-            ]
-            for profile in self.profiles:
-                ends |= cuts.aborts(profile, me, [abort], survivors[:1])
+        for abort, possible in calls.items():
+            for call in possible:
+                survivor = next(
+                    (
+                        Alive(other.rid, 1.0)
+                        for other in self.moments.lived_on(call)
+                        if other is not attempt and (abort.target is None or other.rid.startswith(abort.target))
+                    ),
+                    None,
+                )
+                for profile in self.profiles:
+                    ends |= cuts.aborts(profile, me, [abort], [survivor] if survivor is not None else [])
+                if survivor is None:
+                    break  # of any other call no more can be said
         return Prediction(self.era, seen, frozenset(ends))
 
     def _timed_out(self, profile: Profile, attempt: Attempt) -> set[End]:

@@ -7,12 +7,15 @@ request, and who did not, tells them apart.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
 
 from sglang_lifecycle.analyzers.accounting import chunk, taking
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import ABORT_MEETS_CHUNKS
-from sglang_lifecycle.analyzers.scene import CALL_BEFORE, Call, Scene, per_scene
+from sglang_lifecycle.analyzers.scene import CALL_BEFORE, Call, Scene, group, per_scene
 from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS
 
 TOGETHER = 1.5
@@ -24,24 +27,91 @@ OF_ALL = frozenset({"abort-all", "pause-abort", "weight-update-abort"})
 _REACHES = 0.2  # seconds from a `Receive` to the scheduler
 
 
-def crowd(scene: Scene, attempt: Attempt) -> list[Attempt]:
+@dataclass(eq=False)
+class Stroke:
+    """Attempts of a scene that ended together, in the order of their ends.
+
+    Thousands may, and each asks the same of all: what it asks is found once.
+    """
+
+    scene: Scene
+    members: Sequence[Attempt]
+    memo: dict[object, Any] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[Attempt]:
+        """Each of them."""
+        return iter(self.members)
+
+    @cached_property
+    def fell(self) -> int:
+        """The place of the first end."""
+        return min((a.finish_order or 0 for a in self.members), default=0)
+
+    @cached_property
+    def last(self) -> int:
+        """The place of the last end."""
+        return max((a.finish_order or 0 for a in self.members), default=0)
+
+    @cached_property
+    def ends(self) -> list[float]:
+        """When they ended, UTC epoch seconds, in order."""
+        return sorted(a.ended_at for a in self.members if a.ended_at is not None)
+
+    @cached_property
+    def logs(self) -> frozenset[str]:
+        """The processes whose logs have the ends."""
+        return frozenset(a.finish.process for a in self.members if a.finish is not None)
+
+    @cached_property
+    def _by_rid(self) -> dict[str, list[Attempt]]:
+        return group(self.members, lambda a: a.rid)
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        return sorted(set(map(len, self._by_rid)))
+
+    def roots(self, attempt: Attempt) -> list[Attempt]:
+        """The members whose rid is a beginning of another's, the shortest first."""
+        shorter = self._lengths[: bisect.bisect_left(self._lengths, len(attempt.rid))]
+        return [a for length in shorter for a in self._by_rid.get(attempt.rid[:length], ())]
+
+
+_Answer = TypeVar("_Answer")
+
+
+def per_stroke(question: Callable[[Stroke], _Answer]) -> Callable[[Stroke], _Answer]:
+    """Answer a question about a stroke once."""
+
+    def answer(stroke: Stroke) -> _Answer:
+        if answer not in stroke.memo:
+            stroke.memo[answer] = question(stroke)
+        found: _Answer = stroke.memo[answer]
+        return found
+
+    answer.__doc__ = question.__doc__
+    return answer
+
+
+def crowd(scene: Scene, attempt: Attempt) -> Stroke:
     """The attempts that ended plainly in the same stroke, the one asked for included."""
-    ended = attempt.ended_at
-    if ended is None:
-        return [attempt]
-    members = scene.plain_ends
-    calls = scene.call_orders.get("abort", [])
-    first = last = _positions(scene)[attempt]
-    while first > 0 and _one_stroke(members[first - 1], members[first], calls):
-        first -= 1
-    while last + 1 < len(members) and _one_stroke(members[last], members[last + 1], calls):
-        last += 1
-    return members[first : last + 1]
+    return Stroke(scene, [attempt]) if attempt.ended_at is None else _strokes(scene)[attempt]
 
 
 @per_scene
-def _positions(scene: Scene) -> dict[Attempt, int]:
-    return {a: i for i, a in enumerate(scene.plain_ends)}
+def _strokes(scene: Scene) -> dict[Attempt, Stroke]:
+    """The stroke of each attempt that ended plainly."""
+    calls = scene.call_orders.get("abort", [])
+    found: list[list[Attempt]] = []
+    for attempt in scene.plain_ends:
+        if found and _one_stroke(found[-1][-1], attempt, calls):
+            found[-1].append(attempt)
+        else:
+            found.append([attempt])
+    return {attempt: stroke for members in found for stroke in [Stroke(scene, members)] for attempt in members}
 
 
 def _one_stroke(earlier: Attempt, later: Attempt, calls: Sequence[int]) -> bool:
@@ -54,44 +124,47 @@ def _one_stroke(earlier: Attempt, later: Attempt, calls: Sequence[int]) -> bool:
     return bisect.bisect_left(calls, end) == bisect.bisect_right(calls, start)
 
 
-def survivors(scene: Scene, members: Sequence[Attempt], call: Call | None = None) -> list[Attempt]:
-    """Attempts that were in flight when the stroke fell, or when a call came before it, and lived on to another end."""
-    fell = min((a.finish_order for a in members if a.finish_order is not None), default=None)
-    if fell is None:
-        return []
-    inside = {id(a) for a in members}
-    last = max(a.finish_order or 0 for a in members)
-    end = max(a.ended_at or 0.0 for a in members)
+def survivors(stroke: Stroke, call: Call | None = None) -> list[Attempt]:
+    """Attempts that were in flight when a stroke fell, or when a call came before it, and lived on to another end."""
+    lived = _survivors(stroke)
+    return lived if call is None else [a for a in lived if a.order < call.order]
+
+
+@per_stroke
+def _survivors(stroke: Stroke) -> list[Attempt]:
+    inside = set(map(id, stroke))
     return [
         a
-        for a in scene.alive_at(fell)
+        for a in (stroke.scene.alive_at(stroke.fell) if inside else ())
         if id(a) not in inside
-        and (call is None or a.order < call.order)
-        and (a.finish_order or 0) > last
-        and not a.synthetic
+        and (a.finish_order or 0) > stroke.last
         and a.finish is not None
         and a.finish.finish_type is not None  # else its line is cut, and how it ended not known
-        and not (_aborted(scene, a) and _of_the_stroke(scene, a, last, end))
+        and not (_aborted(stroke.scene, a) and _of_the_stroke(stroke, a))
+        and not a.synthetic
     ]
 
 
-def _of_the_stroke(scene: Scene, attempt: Attempt, last: int, end: float) -> bool:
-    """Whether a stroke may have aborted one that ended after its last end, at the place `last` and the time `end`.
+def _of_the_stroke(stroke: Stroke, attempt: Attempt) -> bool:
+    """Whether a stroke may have aborted one that ended after its last end.
 
     At once; or, if it ran, when its next result was processed, which a long prefill of others delays.
     """
-    if any(abs(at - end) <= TOGETHER + (at != attempt.ended_at) for at in attempt.ends):
+    end, ended_at = stroke.ends[-1] if stroke.ends else 0.0, attempt.ended_at
+    if ended_at is not None and abs(ended_at - end) <= TOGETHER:
         return True
-    ended, calls = attempt.finish_order or 0, scene.call_orders.get("abort", [])
+    if any(abs(at - end) <= TOGETHER + (at != ended_at) for at in attempt.ends):
+        return True
+    ended, calls = attempt.finish_order or 0, stroke.scene.call_orders.get("abort", [])
     ran = attempt.finish is not None and attempt.finish.message_id in RUNNING_ABORTS
-    late = ran and (attempt.ended_at or 0.0) - end <= CALL_BEFORE
-    return late and bisect.bisect_left(calls, ended) == bisect.bisect_right(calls, last)
+    late = ran and (ended_at or 0.0) - end <= CALL_BEFORE
+    return late and bisect.bisect_left(calls, ended) == bisect.bisect_right(calls, stroke.last)
 
 
 def _aborted(scene: Scene, attempt: Attempt) -> bool:
     """Whether an abort ended it, wherever it stood."""
     early = attempt.finish is not None and attempt.finish.message_id == "aborted_by_abortreq"
-    return early or attempt in _positions(scene)
+    return early or attempt in _strokes(scene)
 
 
 def held_back(scene: Scene, attempt: Attempt, until: int) -> bool:
