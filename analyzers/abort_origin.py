@@ -221,12 +221,18 @@ def _engine(scene: Scene, attempt: Attempt, stroke: Stroke) -> tuple[str, Fact |
 
 def _served_between(scene: Scene, ended: float, call: Call) -> bool:
     """Whether a request came after an end and went well before a call was answered, which then had not begun."""
-    return call.at is not None and any(
-        attempt.went_well
-        and (attempt.received_at or 0.0) > ended + CALL_AFTER
-        and (attempt.ended_at or call.at) < call.at - CALL_AFTER
-        for attempt in scene.ended_between(ended, call.at)
-    )
+    if call.at is None:
+        return False
+    known: dict[tuple[float, int], bool] = scene.memo.setdefault(_served_between, {})  # many end in one moment
+    asked = ended, call.order
+    if asked not in known:
+        known[asked] = any(
+            attempt.went_well
+            and (attempt.received_at or 0.0) > ended + CALL_AFTER
+            and (attempt.ended_at or call.at) < call.at - CALL_AFTER
+            for attempt in scene.ended_between(ended, call.at)
+        )
+    return known[asked]
 
 
 def _over_before(scene: Scene, start: Fact, attempt: Attempt) -> bool:

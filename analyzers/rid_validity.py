@@ -7,6 +7,7 @@ each hides differ by era (0.3.6 to 0.5.23).
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers import session_marks
@@ -18,7 +19,7 @@ from sglang_lifecycle.analyzers.behaviours import (
     UNFINISHED_PARENT_TOLD,
 )
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
-from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.analyzers.texts import QUEUE_ENDS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
@@ -49,7 +50,8 @@ def _over(scene: Scene, session_id: str, before: int, event: Event) -> Fact | No
     place = scene.places[id(fact)]
     opened = _last(scene, session_id, before, Event.SESSION_OPENED)
     again = opened is not None and scene.places[id(opened)] > place
-    later = [turn for turn in scene.sessions.get(session_id, ()) if place < turn.order < before and _served(turn)]
+    served = _served(scene).get(session_id, [])
+    later = served[bisect_right(served, place, key=_order) : bisect_left(served, before, key=_order)]
     used = any(_after(fact, turn) for turn in later)
     return None if again or used else fact
 
@@ -156,7 +158,7 @@ def _was_closed(seen: _Seen) -> Finding | None:
 
 def _served_elsewhere(scene: Scene, attempt: Attempt, session: str) -> list[Fact] | None:
     """The newest end of a turn that its session served, where all of them ran on another DP rank than this one."""
-    served = [turn for turn in scene.sessions.get(session, ()) if turn is not attempt and _served(turn)]
+    served = [turn for turn in _served(scene).get(session, ()) if turn is not attempt]
     reaped = {_DP.sub(r"\1", fact.rank or "") for _, fact in scene.about_session(session, Event.SESSION_REAPED)}
     if len(reaped) > 1:
         return None  # it expired on several
@@ -219,17 +221,19 @@ def _opened_elsewhere(seen: _Seen) -> Finding | None:
 def _never_seen_open(seen: _Seen) -> Finding:
     """No line opens it. From 0.5.11 on an open writes one; before, only its use shows that it was there."""
     scene, attempt, said, session = seen.scene, seen.attempt, seen.said, seen.session
-    used = [a for a in scene.sessions.get(session, ()) if a is not attempt and a.order < seen.before and _served(a)]
-    if used:
-        lines = [f for f in (used[-1].finish, said) if f is not None]
-        start, end = used[-1].received_at, attempt.received_at
+    served = _served(scene).get(session, [])
+    before = bisect_left(served, seen.before, key=_order)
+    used = next((turn for turn in reversed(served[max(0, before - 2) : before]) if turn is not attempt), None)
+    if used is not None:
+        lines = [f for f in (used.finish, said) if f is not None]
+        start, end = used.received_at, attempt.received_at
         closes = scene.calls_between("close", start or 0.0, (end or 0.0) + 1.0) if start and end else []
         if closes:
-            text = f"Session {session!r} served {used[-1].rid!r} before; a /close_session call came in between."
+            text = f"Session {session!r} served {used.rid!r} before; a /close_session call came in between."
             finding = Finding("session-closed", "likely", text, [lines[0], closes[-1].fact, said])
             finding.candidates.append(("session-reaped", "the scheduler's own lines: it names a session it reaps"))
             return finding
-        text = f"Session {session!r} served {used[-1].rid!r} before and was gone when this request came."
+        text = f"Session {session!r} served {used.rid!r} before and was gone when this request came."
         return undecided(text, [(c, "the access log and the scheduler's lines in between") for c in _GONE[1:]], lines)
     finding = Finding("session-unknown", "likely", f"No line of this server opens session {session!r}.", [said])
     if not scene.release.has(OPEN_TOLD):
@@ -258,8 +262,18 @@ def old_refusal(scene: Scene, attempt: Attempt) -> Finding | None:
     return finding
 
 
-def _served(turn: Attempt) -> bool:
-    """Whether the session accepted a turn for certain: it ran to an end, or was cut while it ran."""
+@per_scene
+def _served(scene: Scene) -> dict[str, list[Attempt]]:
+    """The turns of each session that it accepted for certain, in the order of their arrival."""
+    return {session: list(filter(_accepted, turns)) for session, turns in scene.sessions.items()}
+
+
+def _order(turn: Attempt) -> int:
+    return turn.order
+
+
+def _accepted(turn: Attempt) -> bool:
+    """Whether a turn ran to an end, or was cut while it ran."""
     finish = turn.finish
     if finish is None or turn.of(Event.REQUEST_REJECTED):
         return False

@@ -175,17 +175,22 @@ class Scene:
     @cached_property
     def sessions(self) -> dict[str, list[Attempt]]:
         """Attempts built from each session, in the order of their arrival."""
-        return group((a for a in self.attempts if a.session_id is not None), lambda a: a.session_id)
+        turns = (a for a in self.attempts if a.session_id is not None)
+        return group(sorted(turns, key=lambda a: a.order), lambda a: a.session_id)
 
     @cached_property
     def _session_facts(self) -> dict[str, list[tuple[int, Fact]]]:
         placed = [
-            (o, f) for o, f in self.life.placed() if f.session_id is not None and (not f.tainted or f.detail.get("raw"))
+            (o, f)
+            for o, f in self.life.placed()
+            if f.session_id is not None
+            and f.event.startswith("session.")  # its turns are many
+            and (not f.tainted or f.detail.get("raw"))
         ]
         return group(placed, lambda item: item[1].session_id)
 
     def about_session(self, session_id: str, *events: Event) -> list[tuple[int, Fact]]:
-        """The life's facts of some kinds about a session, with their places."""
+        """The life's facts of some kinds about a session itself, with their places."""
         return [(o, f) for o, f in self._session_facts.get(session_id, ()) if f.event in events]
 
     @cached_property

@@ -5,12 +5,13 @@ It is `Session._inflight` (0.5.11 on, `session/session_controller.py`); up to 0.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import MARK_STAYS
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
-from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.analyzers.spans import near
 from sglang_lifecycle.analyzers.texts import QUEUE_ENDS, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
@@ -20,20 +21,25 @@ _ONE_MOMENT = 2.0  # seconds by which two processes tell of one moment
 
 def resolve(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """`already has an active request`: really, or because a turn dropped from the queue left its mark."""
-    turns = [
-        a
-        for a in scene.sessions.get(attempt.session_id or said.session_id or "", ())
-        if a is not attempt
-        and a.order < attempt.order
-        and not (a.finish is not None and a.finish.message_id in REFUSALS)
-        and not a.of(Event.REQUEST_REJECTED)
-    ]
-    if not turns:
+    turns = _turns(scene).get(attempt.session_id or said.session_id or "", [])
+    before = bisect_left(turns, attempt.order, key=lambda turn: turn.order)
+    if not before:
         text = "Its streaming session already had an active request, which these logs don't show."
         candidates = [("session-busy", "the earlier turn's records"), ("session-stuck", "the earlier turn's records")]
         return undecided(text, candidates, [said])
-    before = _Before.of(scene, attempt, said, turns[-1])
-    return _mark_of_a_client_that_left(before) or _active(before) or _mark_of_a_drop(before) or _had_ended(before)
+    seen = _Before.of(scene, attempt, said, turns[before - 1])
+    return _mark_of_a_client_that_left(seen) or _active(seen) or _mark_of_a_drop(seen) or _had_ended(seen)
+
+
+@per_scene
+def _turns(scene: Scene) -> dict[str, list[Attempt]]:
+    """The turns of each session that nothing refused, in the order of their arrival."""
+    return {session: [turn for turn in turns if not _refused(turn)] for session, turns in scene.sessions.items()}
+
+
+def _refused(turn: Attempt) -> bool:
+    told = turn.finish is not None and turn.finish.message_id in REFUSALS
+    return told or bool(turn.of(Event.REQUEST_REJECTED))
 
 
 @dataclass(frozen=True, slots=True)

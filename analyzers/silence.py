@@ -6,6 +6,7 @@ first, then the death of the server, then what the batch lines say of who was st
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from sglang_lifecycle.analyzers import deaths, disconnects, dumped, mentions, missing, unlogged
@@ -171,7 +172,8 @@ def _next_turn(scene: Scene, attempt: Attempt, before: int) -> Attempt | None:
     """The turn that follows an unfinished one in a streaming session, whose turns come one after the other."""
     if attempt.session_id is None or attempt.parent_rid is not None:
         return None
-    for turn in scene.sessions[attempt.session_id]:
+    turns = scene.sessions[attempt.session_id]
+    for turn in turns[bisect_right(turns, attempt.order, key=lambda turn: turn.order) :]:
         record = turn.received
         if record is not None and attempt.order < turn.order < before:
             return None if turn.parent_rid is not None or record.detail.get("replace") else turn

@@ -25,6 +25,10 @@ EFFORT = 5_000
 """So much is spent on orders other than the log's own, in nodes copied; a session that needed more says so."""
 
 
+CROWD = 200
+"""So many steps may stand at one place of the log; what a session does after more of them is not asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """Something that happened at a place from `lo` to `hi` of the log, both included.
@@ -49,7 +53,10 @@ class Forecast:
 
 @dataclass(slots=True)
 class History:
-    """The result for one session. `forbidden` is the first turn whose answer no world allows; none after it counts."""
+    """The result for one session.
+
+    `forbidden` is the first turn whose answer no world allows, or one of too many at once; none after it counts.
+    """
 
     forecasts: dict[int, Forecast] = field(default_factory=dict)
     forbidden: Turn | None = None
@@ -70,7 +77,8 @@ def replay_session(profile: Profile, steps: Iterable[Step], streaming: Sequence[
     worlds = [World(Engine(profile), kind) for kind in kinds]
     history = History()
     for cluster in _clusters(sorted(_renamed(steps), key=lambda step: (step.lo, step.hi))):
-        left = _explore(worlds, cluster, history)
+        history.bounded = history.bounded or len(cluster) > CROWD
+        left = _explore(worlds, cluster, history) if len(cluster) <= CROWD else []
         if not left:
             history.forbidden = _contradicted(cluster, history)
             break
