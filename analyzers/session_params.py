@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import chain
 
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding
-from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.analyzers.scene import Scene, group, per_scene
 from sglang_lifecycle.analyzers.texts import REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -31,7 +33,21 @@ def describe(attempt: Attempt) -> tuple[str, list[Fact]]:
     ]
 
 
-def ancestors(scene: Scene, attempt: Attempt) -> Iterator[str]:
+def replacers(scene: Scene, attempt: Attempt, end: int) -> Iterator[tuple[str, Attempt]]:
+    """The turns that came before a place to replace an attempt, or one above it, each with the rid that it names.
+
+    Those that name the attempt come first, then those that name what is next above it.
+    """
+    turns = _replacing(scene).get(attempt.session_id or "", [])
+    first = bisect_right(turns, attempt.order, key=lambda turn: turn.order)
+    between = turns[first : bisect_left(turns, end, key=lambda turn: turn.order)]
+    newer = group((turn for turn in between if turn is not attempt), lambda turn: turn.parent_rid)
+    above = chain([attempt.rid], _ancestors(scene, attempt))
+    while newer and (named := next(above, None)) is not None:
+        yield from ((named, turn) for turn in newer.pop(named, ()))
+
+
+def _ancestors(scene: Scene, attempt: Attempt) -> Iterator[str]:
     """The rids above an attempt in its session's tree, nearest first."""
     turns = _turns(scene)
     seen: set[str] = set()
@@ -50,13 +66,13 @@ def _turns(scene: Scene) -> dict[tuple[str | None, str], Attempt]:
 
 
 @per_scene
-def replacing(scene: Scene) -> dict[tuple[str | None, str], list[Attempt]]:
-    """The attempts that replace, by their session and the rid that they name."""
-    found: dict[tuple[str | None, str], list[Attempt]] = {}
-    for turn in (a for turns in scene.sessions.values() for a in turns):
-        if turn.received is not None and turn.received.detail.get("replace") and turn.parent_rid is not None:
-            found.setdefault((turn.session_id, turn.parent_rid), []).append(turn)
-    return found
+def _replacing(scene: Scene) -> dict[str, list[Attempt]]:
+    """The turns of each session that replace the one that they name, in the order of their arrival."""
+    return {session: list(filter(_replaces, turns)) for session, turns in scene.sessions.items()}
+
+
+def _replaces(turn: Attempt) -> bool:
+    return turn.parent_rid is not None and turn.received is not None and bool(turn.received.detail.get("replace"))
 
 
 _APPLIED = 6.0  # seconds within which a running request meets its next result, and with it the abort
@@ -94,10 +110,9 @@ def replaced(scene: Scene, attempt: Attempt) -> Finding | None:
     """
     if attempt.session_id is None or attempt.finish_order is None or attempt.finish is None or _refused(attempt):
         return None
-    for named in (attempt.rid, *ancestors(scene, attempt)):
-        for newer in replacing(scene).get((attempt.session_id, named), ()):
-            if newer is not attempt and attempt.order < newer.order < attempt.finish_order and not _refused(newer):
-                return _cut_by(scene, attempt, attempt.finish, newer, named)
+    for named, newer in replacers(scene, attempt, attempt.finish_order):
+        if not _refused(newer):
+            return _cut_by(scene, attempt, attempt.finish, newer, named)
     return None
 
 

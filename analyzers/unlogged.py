@@ -62,7 +62,5 @@ def _by_session(scene: Scene, attempt: Attempt, end: int) -> Iterator[str]:
     """
     if attempt.session_id is None:
         return
-    for named in (attempt.rid, *session_params.ancestors(scene, attempt)):
-        turns = session_params.replacing(scene).get((attempt.session_id, named), ())
-        if any(turn is not attempt and attempt.order < turn.order < end for turn in turns):
-            yield "session-replaced" if named == attempt.rid else "session-branch-cleared"
+    for named, _ in session_params.replacers(scene, attempt, end):
+        yield "session-replaced" if named == attempt.rid else "session-branch-cleared"
