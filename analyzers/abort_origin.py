@@ -8,6 +8,7 @@ who else ended with it. An access line carries no rid, so a caller known only by
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from sglang_lifecycle.analyzers import abort_calls, prefixes, rid_validity, session_params, twins
@@ -205,9 +206,8 @@ def _engine(scene: Scene, attempt: Attempt, stroke: Stroke) -> tuple[str, Fact |
         if c.order > order and not _served_between(scene, ended, c)
     ]  # fmt: skip
     starts = [
-        f for f in scene.life.of(Event.WEIGHTS_UPDATE)
-        if f.at is not None and -CALL_AFTER <= ended - f.at <= CALL_BEFORE and not _over_before(scene, f, attempt)
-        and not _begun_after(stroke, f)
+        f for f in scene.updates_between(ended - CALL_BEFORE, ended + CALL_AFTER)
+        if not _over_before(scene, f, attempt) and not _begun_after(stroke, f)
     ]  # fmt: skip
     call = min(calls, key=lambda c: c.order, default=None)
     if call is None and not starts:
@@ -238,7 +238,8 @@ def _served_between(scene: Scene, ended: float, call: Call) -> bool:
 def _over_before(scene: Scene, start: Fact, attempt: Attempt) -> bool:
     """Whether a weight update was answered before a request came."""
     begun = scene.places[id(start)]
-    return any(begun < order < attempt.order for order in scene.call_orders.get("weights", ()))
+    answers = scene.call_orders.get("weights", [])
+    return bisect_right(answers, begun) < bisect_left(answers, attempt.order)
 
 
 def _begun_after(stroke: Stroke, start: Fact) -> bool:

@@ -223,20 +223,13 @@ def _holds(scene: Scene) -> list[tuple[list[int], list[int]]]:
     """
     pauses = sorted(c.order for c in scene.calls if c.kind == "pause" and c.fact.detail.get("http_status") == 200)
     begun = [(scene.places[id(fact)], fact.at) for fact in scene.life.of(Event.WEIGHTS_UPDATE)]
-    late = [_at(scene, at + ENGINE_CALL) for _, at in begun if at is not None]
+    late = [scene.place_at(at + ENGINE_CALL) for _, at in begun if at is not None]
     orders, taken = scene.call_orders, taking(scene)
     continued = [scene.places[id(fact)] for fact in scene.life.of(Event.ENGINE_CONTINUED)]
     return [
         (pauses, sorted([*orders.get("continue", []), *continued, *taken])),
         ([order for order, _ in begun], sorted([*orders.get("weights", []), *taken, *late])),
     ]
-
-
-def _at(scene: Scene, at: float) -> int:
-    """The place of the first line of a time or later, UTC epoch seconds."""
-    return next(
-        (order for order, fact in scene.life.placed() if fact.at is not None and fact.at >= at), scene.life.size
-    )
 
 
 def _before(orders: list[int], order: int) -> int:

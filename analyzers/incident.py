@@ -50,8 +50,9 @@ class Incident:
         """What gateways, platforms and traces say: they are no server's own words."""
         self.scenes = [self._scene(life, told) for life in lives.lives(inside, names)]
         assign(self.outside, [scene.life for scene in self.scenes])
+        every = {(scene.life.server, scene.life.number): scene for scene in self.scenes}
         for scene in self.scenes:
-            scene.others = [s for s in self.scenes if s is not scene]
+            scene.every = every
             scene.limits = limits or {}
             scene.partial = evidence.partial
         self.by_rid: dict[str, list[tuple[Scene, Attempt]]] = {}
@@ -91,7 +92,7 @@ class Incident:
     def dissolve(self) -> None:
         """Cut what refers to each other, so that all of it goes at once and not when garbage is looked for."""
         for scene in self.scenes:
-            scene.others = []
+            scene.every = {}
             scene.memo.clear()
 
     def matches(self, text: str) -> list[str]:

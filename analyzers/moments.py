@@ -49,9 +49,10 @@ class Moments:
             found.setdefault(Abort("abort-prefix-collision", root.rid), []).append(left)
         if (gone := twins.left(scene, attempt)) is not None:
             found[Abort("duplicate-rid", attempt.rid)] = [Call("left", scene.places[id(gone)], gone)]
-        for update in scene.life.of(Event.WEIGHTS_UPDATE):
-            if update.at is not None and -CALL_AFTER <= ended - update.at <= ENGINE_CALL:
-                found.setdefault(Abort("weight-update-abort", None), []).append(Call("weights", order, update))
+        if updates := scene.updates_between(ended - ENGINE_CALL, ended + CALL_AFTER):
+            found.setdefault(Abort("weight-update-abort", None), []).extend(
+                Call("weights", order, update) for update in updates
+            )
         return found
 
     def lived_on(self, call: Call) -> list[Attempt]:

@@ -58,8 +58,8 @@ class Scene:
     calls: list[Call] = field(default_factory=list)
     batches: list[tuple[int, Fact]] = field(default_factory=list)
     responses: responses.Responses = field(default_factory=responses.Responses)
-    others: list[Scene] = field(default_factory=list)
-    """The scenes of the other lives and servers of the incident."""
+    every: Mapping[tuple[str, int], Scene] = field(default_factory=dict, repr=False)
+    """The scenes of the incident, this one among them, by the names of their servers and the numbers of their lives."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """The limits that the user knows, in seconds, by the text of the timeout (`waiting_timeout`, `running_timeout`)."""
     partial: bool = False
@@ -70,6 +70,15 @@ class Scene:
     def places(self) -> dict[int, int]:
         """The place of each fact among the life's, by the fact's identity."""
         return {id(f): o for o, f in self.life.placed()}
+
+    @cached_property
+    def _newest(self) -> list[float]:
+        """The newest time up to each fact that was told, UTC epoch seconds."""
+        return list(accumulate([fact.at or 0.0 for fact in self.life.told], max))
+
+    def place_at(self, at: float) -> int:
+        """The place of the first fact that is not older than a time, UTC epoch seconds; their number where none is."""
+        return self.life.places[bisect.bisect_left(self._newest, at)]
 
     @cached_property
     def by_rid(self) -> dict[str, list[Attempt]]:
@@ -90,11 +99,15 @@ class Scene:
         """The attempts whose rid is a beginning of another, the shortest first."""
         return [a for beginning in self.beginnings(rid) for a in self.by_rid[beginning]]
 
+    @property
+    def others(self) -> list[Scene]:
+        """The scenes of the other lives and servers of the incident."""
+        return [scene for scene in self.every.values() if scene is not self]
+
     @cached_property
     def following(self) -> Scene | None:
         """The next life of the same server, if there is one."""
-        mine = self.life.server, self.life.number + 1
-        return next((other for other in self.others if (other.life.server, other.life.number) == mine), None)
+        return self.every.get((self.life.server, self.life.number + 1))
 
     @cached_property
     def mixed(self) -> bool:
@@ -105,12 +118,8 @@ class Scene:
         ready = len(self.life.of(Event.SERVER_READY))
         if self.release.mixed or (ready > 1 and not self.several_workers):
             return True
-        mine = self.life.server, self.life.number
-        return any(
-            other.life.server == mine[0] and _goes_on(*sorted((self, other), key=lambda s: s.life.number))
-            for other in self.others
-            if abs(other.life.number - mine[1]) == 1
-        )
+        before, after = self.every.get((self.life.server, self.life.number - 1)), self.following
+        return (before is not None and _goes_on(before, self)) or (after is not None and _goes_on(self, after))
 
     @cached_property
     def mode(self) -> object:
@@ -204,6 +213,17 @@ class Scene:
         first = bisect.bisect_left(calls, start, key=lambda c: c.at or 0.0)
         return calls[first : bisect.bisect_right(calls, end, key=lambda c: c.at or 0.0)]
 
+    @cached_property
+    def _updates(self) -> tuple[list[float], list[Fact]]:
+        """When weight updates began, UTC epoch seconds, in order, and the lines that say so."""
+        dated = sorted(((f.at, f) for f in self.life.of(Event.WEIGHTS_UPDATE) if f.at is not None), key=lambda u: u[0])
+        return [at for at, _ in dated], [fact for _, fact in dated]
+
+    def updates_between(self, start: float, end: float) -> list[Fact]:
+        """The weight updates that began in a window of UTC epoch seconds (0.4.1 to 0.5.23)."""
+        times, facts = self._updates
+        return facts[bisect.bisect_left(times, start) : bisect.bisect_right(times, end)]
+
     def engine_causes(self, at: float) -> list[str]:
         """What ends everything in flight and may have done so at a time, UTC epoch seconds: a pause, a weight update.
 
@@ -214,8 +234,8 @@ class Scene:
             for kind, cause in (("pause", "pause-abort"), ("weights", "weight-update-abort"))
             if self.calls_between(kind, at - CALL_AFTER, at + ENGINE_CALL)
         ]
-        begun = (f.at for f in self.life.of(Event.WEIGHTS_UPDATE) if f.at is not None)
-        if "weight-update-abort" not in found and any(0 <= at + CALL_AFTER - each <= ENGINE_CALL for each in begun):
+        begun = self.updates_between(at + CALL_AFTER - ENGINE_CALL, at + CALL_AFTER)
+        if "weight-update-abort" not in found and begun:
             found.append("weight-update-abort")
         return found
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from sglang_lifecycle.analyzers.attempts import Attempt
-from sglang_lifecycle.analyzers.scene import Scene, per_scene
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.analyzers.texts import ECHOES, REFUSALS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 from sglang_lifecycle.replay.ends import canonical
@@ -31,17 +31,6 @@ _CLOSES = {
     Event.SESSION_REAPED: Kind.REAP,
     Event.SESSION_CLOSE_READY: Kind.READY,
 }
-
-
-@per_scene
-def _clock(scene: Scene) -> list[float]:
-    """The newest time up to each fact that was told."""
-    return list(accumulate([fact.at or 0.0 for fact in scene.life.told], max))
-
-
-def _place(scene: Scene, at: float | None) -> int | None:
-    """The place of the first fact that is not older than a time."""
-    return None if at is None else scene.life.places[bisect.bisect_left(_clock(scene), at)]
 
 
 def unknown(scene: Scene, attempt: Attempt) -> str:
@@ -102,8 +91,8 @@ def _turn(scene: Scene, attempt: Attempt, later: Sequence[Attempt]) -> Iterator[
     yield Step(Kind.ARRIVE, attempt.order, last, turn)
     finish, end = attempt.finish, attempt.finish_order
     if finish is not None and end is not None:
-        first = _place(scene, finish.at - DELAY - (finish.at_error or 0.0)) if finish.at is not None else None
-        yield Step(_kind(finish), min(end, max(attempt.order, first or 0)), end, turn)
+        first = scene.place_at(finish.at - DELAY - (finish.at_error or 0.0)) if finish.at is not None else 0
+        yield Step(_kind(finish), min(end, max(attempt.order, first)), end, turn)
         return
     for other in later[:3]:  # its client may have left at any time: it is gone, or it runs on for nobody
         for kind in (Kind.DROP, Kind.CUT):
@@ -127,9 +116,8 @@ def _latest(scene: Scene, attempt: Attempt, record: Fact) -> float:
     if attempt.finish_order is not None:
         bounds.append(attempt.finish_order)
     if record.at is not None:
-        after = _place(scene, record.at + (record.at_error or 0.0) + DELAY)
-        if after is not None:
-            bounds.append(max(after - 1, attempt.order))
+        after = scene.place_at(record.at + (record.at_error or 0.0) + DELAY)
+        bounds.append(max(after - 1, attempt.order))
     return max(min(bounds, default=attempt.order), attempt.order)
 
 
@@ -173,7 +161,7 @@ def in_flight(scene: Scene, begins: Sequence[int], ends: Sequence[int], attempt:
     if at is None or record is None:
         return len(begins)
     slack = (record.at_error or 0.0) + DELAY
-    last, first = _place(scene, at + slack) or 0, _place(scene, at - slack) or 0
+    last, first = scene.place_at(at + slack), scene.place_at(at - slack)
     return bisect.bisect_left(begins, max(last, attempt.order + 1)) - bisect.bisect_left(
         ends, min(first, attempt.order)
     )

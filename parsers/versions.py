@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import lru_cache
 
 RELEASES = (
     "0.3.6",
@@ -65,6 +66,7 @@ _PHASES = {"a": 1, "b": 2, "rc": 3}
 _SNAPSHOT, _FINAL = 0, 4
 
 
+@lru_cache(4096)
 def key(version: str) -> Key:
     """The sort key of a version such as `0.5.0rc2`, `0.5.3.post3` or `0.5.10.dev7+g1a2b3c`.
 
