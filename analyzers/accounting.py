@@ -41,9 +41,16 @@ def gone_by(scene: Scene, attempt: Attempt) -> Fact | None:
     listed, missing = last_listed(scene, attempt)
     if missing is not None and not _transfers(scene, attempt):  # who is retracted there is in neither list
         return missing
-    start = attempt.order if listed is None else scene.places[id(listed)]
+    return accounted(scene, attempt.order if listed is None else scene.places[id(listed)])
+
+
+def accounted(scene: Scene, start: int) -> Fact | None:
+    """The first batch line from the second after a place on that has room for nobody but who is known to end later.
+
+    None as well where a line does not count all that are in the engine.
+    """
     index = bisect.bisect_right(scene.batch_orders, start) + 1  # so there always is a line before it
-    if index >= len(scene.batch_orders):
+    if index >= len(scene.batch_orders) or _several_schedulers(scene):
         return None
     return _first_accounted(scene, index)
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from sglang_lifecycle.analyzers import deaths
+from sglang_lifecycle.analyzers.accounting import accounted
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.horizon import Horizon, left, possible
@@ -27,8 +29,11 @@ _ENDS = (
     Event.CLIENT_DISCONNECTED, Event.REQUEST_REJECTED, Event.KV_ABORTED, Event.PD_FAILED, Event.EPD_FAILED,
 )  # fmt: skip
 
-_OF_ABSENCE = OF_ALL | {"not-established", "timeout-prefix-collision"}
-"""Causes that rest on what is not there: a request that outlived the stroke or was not counted, a line that decides."""
+_OF_ABSENCE = OF_ALL | frozenset(deaths.CAUSES) | {"not-established", "timeout-prefix-collision"}
+"""Causes that rest on what is not there: a request that outlived the stroke or was not counted, a line that decides.
+
+Or one that shows it gone before its server died: who was refused may still have waited for the answer.
+"""
 
 _OF_STROKES = frozenset({"abort-prefix-collision", "explicit-abort"})
 """Causes that rest on who else was hit."""
@@ -106,7 +111,12 @@ def _followed(incident: Incident, verdicts: Mapping[str, Verdict]) -> bool:
     stretch = stretches[0]
     if not all(_within(stretch, *peer) for peer in peers):
         return False
+    if any(_counted(scene) for scene, _ in peers if not _begun(stretch, scene)):
+        return False
     over = stretch.end is None or all(_over(stretch, scene) for scene, _ in peers)
+    stroke = any(possible(verdict) & OF_ALL for verdict in verdicts.values())
+    if stroke and not over and not all(_begun(stretch, scene) or _alone(stretch, scene, a) for scene, a in peers):
+        return False
     horizon = Horizon(incident, None)
     if not over:
         about = [fact for _, attempt in peers for fact in (attempt.finish, *attempt.begun, *attempt.facts)]
@@ -115,7 +125,10 @@ def _followed(incident: Incident, verdicts: Mapping[str, Verdict]) -> bool:
 
 
 def _within(stretch: Stretch, scene: Scene, attempt: Attempt) -> bool:
-    """Whether a request came in the one stretch that its server's records were read in, and all that ended later."""
+    """Whether a request came in the one stretch that its server's records were read in, and all that ended later.
+
+    Be it after the server's next start: then the log is of several servers.
+    """
     if attempt.received is None or not _holds(stretch, attempt.received):
         return False
     for other in scene.attempts:
@@ -123,7 +136,24 @@ def _within(stretch: Stretch, scene: Scene, attempt: Attempt) -> bool:
             return False
         if other.received is None and (other.finish_order or -1) > attempt.order and not other.synthetic:
             return False
-    return True
+    then = scene.following.attempts if scene.following is not None else []
+    return not any(other.received is None and other.finish is not None and not other.synthetic for other in then)
+
+
+def _begun(stretch: Stretch, scene: Scene) -> bool:
+    """Whether a server's life began in a stretch: nobody had come before it."""
+    return stretch.start == 0 or _holds(stretch, scene.life.told[0])
+
+
+def _counted(scene: Scene) -> bool:
+    """Whether a dump says how many were open at the end of a server: who came before a stretch is among them."""
+    return any("unfinished" in fact.detail for fact in scene.life.of(Event.SERVER_DUMPED))
+
+
+def _alone(stretch: Stretch, scene: Scene, attempt: Attempt) -> bool:
+    """Whether a line of a stretch shows that nobody in the engine had come before it: who had may go on after it."""
+    line = accounted(scene, attempt.order)
+    return line is not None and _holds(stretch, line) and scene.mode not in ("prefill", "decode")
 
 
 def _over(stretch: Stretch, scene: Scene) -> bool:

@@ -117,6 +117,7 @@ CRASH = [
     "RuntimeError: CUDA error: device-side assert triggered",
 ]
 START = "[{at}] server_args=ServerArgs(model_path='m', tp_size=1)"
+DUMPED = f"[{clock(305)}] Dumped 0 finished and 1 unfinished requests before crash to /dumps/crash_dump.pkl"
 
 
 def died(second: int) -> Story:
@@ -137,6 +138,21 @@ ENDS: dict[str, tuple[Story, bool]] = {
     ),
     "while one went on that had come long before": (
         OPEN + died(304) + used("long-000", 1, 303) + traffic(0, 303),
+        False,
+    ),
+    "and one that had come long before ended after the next start": (
+        OPEN + traffic(0, 304) + [(305, START.format(at=clock(305)))] + used("long-000", 1, 320) + traffic(306, 600),
+        False,
+    ),
+    "and a dump counts who may have come long before": (
+        [
+            *OPEN,
+            *died(304),
+            (305, DUMPED),
+            (1, START.format(at=clock(1))),
+            *used("long-000", 5, 6)[:1],
+            *traffic(2, 303),
+        ],
         False,
     ),
 }
@@ -188,6 +204,9 @@ FORGED = (
 )
 ABORT = calls("/abort_request", 250)
 VICTIM = used("victim-1", 100, 250, ABORTED)
+HIT = [*used("victim-1", 245, 250, ABORTED), *(line for n in range(6) for line in used(f"hit-{n}", 248, 250, ABORTED))]
+BATCH = "[{at}] Decode batch, #running-req: {running}, #token: 9, token usage: 0.01, #queue-req: 0"
+REFUSED = "Input length (10 tokens) exceeds the maximum allowed length (5 tokens)., self.rid='victim-1'"
 FAR: dict[str, tuple[str, Story]] = {
     "a beginning of its rid is open": (
         "turn-000001-1",
@@ -211,7 +230,26 @@ FAR: dict[str, tuple[str, Story]] = {
             (150, f'[{clock(150)}] INFO:     127.0.0.1:9 - "POST /generate HTTP/1.1" 400 Bad Request'),
         ],
     ),
+    "refused, and its server died when it had gone": (
+        "victim-1",
+        [
+            *used("victim-1", 100, 101)[:1],
+            (100, f"[{clock(100)}] {REFUSED}"),
+            *used("beside-1", 150, 299),
+            *((at, BATCH.format(at=clock(at), running=1)) for at in range(200, 290, 3)),
+            *died(300),
+        ],
+    ),
     "used twice": ("victim-1", ABORT + VICTIM + used("victim-1", 5, 6)),
+}
+
+
+NEEDS_ALL = {
+    "a survivor",
+    "a stranger's line",
+    "others were hit as well",
+    "a list that names it",
+    "refused, and its server died when it had gone",
 }
 
 
@@ -237,7 +275,41 @@ def test_what_is_far_away_still_counts(
     if partial.enough(part, [rid]):
         assert explain(part, rid).model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
     else:
-        assert name in {"a survivor", "a stranger's line", "others were hit as well", "a list that names it"}
+        assert name in NEEDS_ALL
+
+
+STRUCK = [*ABORT, *HIT, *traffic(0, 249), *traffic(251, 500)]
+OUTLIVED: dict[str, tuple[Story, bool]] = {
+    "nothing shows who was there": (STRUCK, False),
+    "who had come long before went on": (STRUCK + used("long-000", 100, 380), False),
+    "a batch has room for nobody else": (
+        [*STRUCK, *((at, BATCH.format(at=clock(at), running=0)) for at in (254, 256))],
+        True,
+    ),
+    "a batch has room for one who had come long before": (
+        STRUCK
+        + used("long-000", 100, 380)
+        + [(at, BATCH.format(at=clock(at), running=2)) for at in (244, 247, 254, 256)],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", OUTLIVED)
+def test_nobody_unseen_has_outlived_a_stroke(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who came before all that was read, and went on after it, does not show but in what batch lines count."""
+    for size, value in (("SMALLEST", 0), ("_EDGE", 2048), ("_STEP", 1024), ("_WIDEST", 4096), ("_WHOLE", 4096)):
+        monkeypatch.setattr(selection, size, value)
+    monkeypatch.setattr(selection, "_MANY", 60)
+    monkeypatch.setattr(partial, "CONTEXT", 60)
+    story, seen = OUTLIVED[how]
+    log = write(tmp_path / "server.log", story)
+    part, whole = wide(log, "victim-1"), explain(Incident(read([str(log)])), "victim-1")
+    assert explain(part, "victim-1").cause == "abort-all"
+    assert (whole.cause == "abort-all") is ("long before" not in how)
+    assert partial.enough(part, ["victim-1"]) is seen
+    if seen:
+        assert explain(part, "victim-1").model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
 
 
 @pytest.mark.parametrize("around", [False, True])
