@@ -24,7 +24,7 @@ _LINE = re.compile(
     rf"(?P<target>{_PROGRAM}(?:::[\w:-]+)?): (?:(?:\S+\.rs:\d+): )?(?P<message>.*)",
     re.DOTALL,
 )
-_FIELD = re.compile(r'(\w+)=((?:[^\s{}"]|"(?:[^"\\]|\\.)*+")++)')
+_FIELD = re.compile(r'(?<!\w)(\w+)=((?:[^\s{}"]|"(?:[^"\\]|\\.)*+")++)')
 _TARGET = re.compile(rf"{_PROGRAM}\b")
 _URL = re.compile(r"https?://[\w.:\[\]-]+")
 

@@ -19,6 +19,8 @@ _TEXT = (
     "event.original", "_msg", "short_message", "__CONTENT__", "__content__",
 )  # fmt: skip
 _ALIKE = ("body", "Body", "text", "content")  # of data sets as well: their prompts have no time
+_EVENTS = ("event", "event.message", "event.log", "event.line", "event.msg")
+"""Of what Splunk's collector takes, which has its name for times: `event` is SGLang's own word as well."""
 _STAMP = (
     "tsNs", "time", "@timestamp", "timestamp", "date", "ts", "_time", "result._time", "_source.@timestamp",
     "timeUnixNano", "attributes.timestamp", "content.timestamp", "published_date", "datetime", "TimeGenerated",
@@ -125,6 +127,8 @@ def _told(data: dict[str, Any]) -> str | None:
     if data.keys() >= _FOREIGN or not _STRANGE.isdisjoint(data):
         return None
     found = _first(data, _TEXT, (str, list))
+    if found is None and isinstance(data.get("time"), (int, float, str)):
+        found = _first(data, _EVENTS, str)
     if found is None and _stamp(data) is not None:
         found = _first(data, _ALIKE, str)
     if isinstance(found, list):  # the journal's way to write text that holds control characters

@@ -20,6 +20,9 @@ _FILE = r"[^\s:\[\]{}\"']+\.(?:log|txt|out|err|jsonl?)(?:\.[\w-]+)?"
 _MANY = 4  # lines that have names
 _RANKS = r"(?! ?(?:(?:DP|PP|TP|EP|CP|ATTN_CP|MOE_DP)\d+ ?)*\])"  # SGLang's own stamp without its bracket
 
+_BESIDE = r'"[\w.@-]+"=>(?:"[^"]*"|[\w.+-]+|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})'
+"""What Fluent Bit prints of a record beside its text, which it does not escape."""
+
 
 @dataclass(frozen=True)
 class Prefix:
@@ -27,8 +30,9 @@ class Prefix:
 
     What follows the match is the line, unless there is a group `message`.
 
-    `tail` is what follows the text. `alone`: lines without the prefix are another's, not the continuation of the line
-    before. `least`: the part of a file's lines that have the prefix at least.
+    `tail` is what follows the text, and has to be found in linear time: a stranger may write blanks or quotes by the
+    thousand. `alone`: lines without the prefix are another's, not the continuation of the line before. `least`: the
+    part of a file's lines that have the prefix at least.
     """
 
     name: str
@@ -110,16 +114,16 @@ ENVELOPES = (
     _rule(
         "dynamo",
         rf"(?P<stamp>{_ISO_T})\s+{_LEVELS} (?:\w+(?:\.\w+)+|dynamo\w*(?:::\w+)+): (?! )",
-        r"\s+$",
+        r"(?<!\s)\s+$",
         certain=False,
     ),
     # As deep for all lines: what is quoted deeper in some is the text of a record, perhaps a stranger's.
     *(_rule("quoted", rf"(?:> ?){{{deep}}}", certain=False, least=0.9) for deep in (3, 2, 1)),
-    _rule("frame", r"[│┃║] ?", r"\s*[│┃║]\s*$", certain=False, least=0.9),
+    _rule("frame", r"[│┃║] ?", r"(?<!\s)\s*[│┃║]\s*$", certain=False, least=0.9),
     _rule(
         "ray",
         r"\((?P<unit>\w[\w.:<>-]* pid=\d+(?:, ip=[\w.:-]+)?)\) ?",
-        r"\s*\[repeated \d+x across cluster\].*$",
+        r"(?<!\s)\s*\[repeated \d+x across cluster\].*$",
         alone=True,
         least=0.2,
     ),
@@ -132,6 +136,12 @@ ENVELOPES = (
     _rule("logcli", rf"(?P<stamp>{_ISO_T}) \{{(?!\")[^}}]*\}} ?(?:\s+(?={_OURS}))?"),
     _rule("fluentd", rf"(?P<stamp>{ISO})[\t ][\w.*-]+(?:\t|: )(?=\{{)"),
     _rule("fluent-bit", rf"[\w.*-]+: \[(?P<stamp>{EPOCH}), (?=\{{)", r"\]$"),
+    _rule(
+        "fluent-bit stdout",
+        rf'\[\d+\] [^\s"]+: \[{{1,2}}(?P<stamp>{EPOCH})(?:, ?\{{[^{{}}"]*\}}\])?, ?'
+        rf'\{{(?:{_BESIDE}, )*"(?:log|message|MESSAGE)"=>"',
+        rf'"(?:, {_BESIDE}){{0,8}}\}}\]$',  # of any number a stranger's text could make the search endless
+    ),
     _rule("gh run", rf"[^\t]+\t[^\t]+\t\ufeff?(?P<stamp>{_ISO_T}) ?"),
     _rule("aws text", rf"EVENTS\t(?:\d+\t)?(?P<stamp>{EPOCH})\t(?:(?P<unit>[\w./@-]+)\t)?", r"\t\d{13}$"),
     _rule("numbers", r" {0,7}\d{1,9}(?:[:-]|\t| +[│|] |  ?)(?!\d\d-\d\d[T ])", certain=False, least=0.9),

@@ -16,6 +16,7 @@ import wrappers
 from sglang_lifecycle.analyzers.audit import audit
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.parsers import documents
+from sglang_lifecycle.parsers.envelopes import prefixes
 from sglang_lifecycle.parsers.evidence import Evidence
 from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.log import read
@@ -477,6 +478,14 @@ def test_a_prefix_that_no_rule_knows_names_streams(tmp_path: Path) -> None:
         paths = {source.path for source in read([str(tmp_path / "all.log")]).sources if source.recognised}
         name = str(tmp_path / "all.log")
         assert paths == ({f"{name}[{stream}]" for stream in streams} or {name})
+
+
+@pytest.mark.parametrize("rule", [rule for rule in prefixes.ENVELOPES if rule.tail is not None], ids=lambda r: r.name)
+@pytest.mark.parametrize("piece", [" ", "\t", "│", "│ ", " [repeated 1", '", "a"=>"', '", "a"=>{', "\t1"])
+def test_a_strangers_text_does_not_hold_up_the_search_for_its_end(rule: Any, piece: str) -> None:
+    """A megabyte of it: were it looked at again from each place, this would take hours."""
+    text = piece * (1_000_000 // len(piece)) + "x"
+    assert rule.tail.sub("", text) == text
 
 
 def test_a_prompt_makes_no_wrapper(tmp_path: Path) -> None:

@@ -265,6 +265,21 @@ WRITERS: dict[str, Callable[[Lines], str]] = {
     "ts": each(lambda at, line: f"[{at:%Y-%m-%d %H:%M:%S}] {line}"),
     "aws-text": each(lambda at, line: f"EVENTS\t{ms(at) + 300}\tsglang/server/a1\t{line}\t{ms(at)}"),
     "gh-run": each(lambda at, line: f"unit-test (0)\tRun tests\t{iso(at, 7)} {line}"),
+    "fluent-bit-stdout": each(
+        lambda at, line: f'[3] kube.var.log.sg: [[{at.timestamp():.9f}, {{}}], {{"stream"=>"stderr", "log"=>"{line}"}}]'
+    ),
+    "fluent-bit-stdout-1": each(
+        lambda at, line: (
+            f'[0] kube.sg: [{at.timestamp():.9f}, {{"log"=>"{line}", "stream"=>"stderr", '
+            '"kubernetes"=>{"pod_name"=>"sg-0", "labels"=>{"app"=>"sglang"}, "container_name"=>"sglang"}}]'
+        )
+    ),
+    "splunk-hec": each(
+        lambda at, line: json.dumps({"time": at.timestamp(), "host": "node-a", "sourcetype": "sg", "event": line})
+    ),
+    "splunk-hec-fields": each(
+        lambda at, line: json.dumps({"time": at.timestamp(), "event": {"message": line, "severity": "info"}})
+    ),
     "fluentd-stdout": each(
         lambda at, line: (
             f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond:06}000 +0000 kube.sglang: " + json.dumps({"log": line})
@@ -365,6 +380,16 @@ def zstandard_frames(data: bytes) -> bytes:
     return b"".join(zstandard.ZstdCompressor().compress(part) for part in (data[:half], data[half:]))
 
 
+def verbose(data: bytes) -> bytes:
+    """What `journalctl -o verbose` prints."""
+    entries = ""
+    for at, line in timed(data.decode("utf-8", "replace")):
+        cursor = f"[s=ab;i={len(entries):x};b=cd;m=1;t={round(at.timestamp() * 1e6):x};x=3]"
+        entries += f"{at:%a %Y-%m-%d %H:%M:%S.%f} UTC {cursor}\n    _TRANSPORT=stdout\n    PRIORITY=6\n"
+        entries += f"    MESSAGE={line}\n    _PID=123\n    _HOSTNAME=node-a\n"
+    return entries.encode()
+
+
 def export(data: bytes) -> bytes:
     """The journal's export format."""
     entries = b""
@@ -388,6 +413,7 @@ PACKERS: dict[str, Callable[[str, bytes], tuple[str, bytes]]] = {
     "tar.zst": lambda name, data: (f"{name}.tar.zst", zstandard_frames(tarred(name, data))),
     "gz-in-tar.xz": lambda name, data: (f"{name}.tar.xz", lzma.compress(tarred(f"{name}.gz", gzip.compress(data)))),
     "journal-export": lambda name, data: (name, export(data)),
+    "journal-verbose": lambda name, data: (name, verbose(data)),
     "utf-16": lambda name, data: (name, data.decode("utf-8", "replace").encode("utf-16")),
     "bom-crlf": lambda name, data: (name, b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n")),
 }
