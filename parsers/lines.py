@@ -12,7 +12,8 @@ CAP = 64 << 20
 _BLOCK = 1 << 20
 _STEP = 64 << 10
 _FAR = 1 << 62
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+"""What some editors and shells of Windows write at the beginning of a file."""
 
 
 class Stamp(NamedTuple):
@@ -115,9 +116,9 @@ class Forward:
         """Each line once."""
         readline = self._file.readline
         raw = readline(CAP) if self.bytes < self._end else b""
-        if raw.startswith(_BOM) and not self._begun:
-            self.bytes += len(_BOM)
-            raw = raw[len(_BOM) :] or readline(CAP)
+        if raw.startswith(BOM) and not self._begun:
+            self.bytes += len(BOM)
+            raw = raw[len(BOM) :] or readline(CAP)
         self._begun = True
         before = b""
         while raw:
@@ -133,7 +134,7 @@ class Forward:
                 continue
             self.lines += 1
             line = Line(self.lines, self.bytes, raw)
-            if len(raw) >= CAP - len(_BOM) and not raw.endswith(b"\n"):
+            if len(raw) >= CAP - len(BOM) and not raw.endswith(b"\n"):
                 self._skip(line)
             self.bytes += line.length
             yield line

@@ -22,7 +22,7 @@ from typing import BinaryIO, NamedTuple
 from sglang_lifecycle.parsers import ripgrep
 from sglang_lifecycle.parsers.blocks import Block, blocks
 from sglang_lifecycle.parsers.evidence import CONTEXT
-from sglang_lifecycle.parsers.lines import CAP, Forward, Line, line_start
+from sglang_lifecycle.parsers.lines import BOM, CAP, Forward, Line, line_start
 
 SMALLEST = 24 << 20
 """Bytes of a file from which on it is worth while to leave lines out."""
@@ -261,6 +261,8 @@ class Selected:
                 raw = file.readline(CAP)
                 if not raw:
                     break
+                if at == 0 and raw.startswith(BOM):
+                    at, raw = len(BOM), raw[len(BOM) :]
                 number += 1
                 yield Line(first + number, base + at, raw)
                 at += len(raw)

@@ -102,6 +102,7 @@ def test_lines_keep_their_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     """Whatever is left out, a line has the number and the offset that it has in the file."""
     for name in ("SMALLEST", "_EDGE", "_WIDEST", "_STEP"):
         monkeypatch.setattr(selection, name, 512)
+    monkeypatch.setattr(selection, "_MANY", 40)
     path = tmp_path / "server.log"
     line = STAMP + b"Receive: obj=GenerateReqInput(rid='%06d')\n"
     path.write_bytes(b"".join(line % number for number in range(2000)) + STAMP + b"SIGTERM received. signum=15\n")
@@ -113,6 +114,15 @@ def test_lines_keep_their_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert numbers["001000"] == 1001
     assert len(numbers) < 200
     assert all(number == int(rid) + 1 for rid, number in numbers.items())
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_no_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A byte order mark, as shells of Windows write it."""
+    monkeypatch.setattr(selection, "SMALLEST", 0)
+    path = tmp_path / "server.log"
+    path.write_bytes(b"\xef\xbb\xbf" + STAMP + b"Receive: obj=GenerateReqInput(rid='000001')\n")
+    (fact,) = read([str(path)], about=["000001"]).facts
+    assert (fact.rid, fact.line, fact.offset) == ("000001", 1, 3)
 
 
 def test_small_files_are_read_whole(tmp_path: Path) -> None:
