@@ -310,16 +310,15 @@ class Selected:
             for pair in zip(self._places.offsets, self._places.numbers, strict=True)
             if pair[0] in self._places.named
         ]
-        if named and named[-1][0] - named[0][0] <= _WHOLE:
-            yield self._around(named[0], named[-1][0])
-        else:
-            yield from self._among(named)
-        for place in named:
-            if self._aborted(place[0]):
-                yield self._around(place, place[0], _FARTHEST, *_STROKE)
+        near = named and named[-1][0] - named[0][0] <= _WHOLE
+        around = [self._around(named[0], named[-1][0])] if near else list(self._among(named))
+        around += [self._around(place, place[0], _FARTHEST, *_STROKE) for place in named if self._aborted(place[0])]
+        yield from around
         if named and named[-1][0] - named[0][0] <= _FARTHEST and (self._wide or self._only_begun(named)):
             (offset, number), (last, _) = named[0], named[-1]
-            self.stretch = line_start(self._file, self._passed(offset, -_STEP)), self._passed(last, _STEP)
+            start = min(self._passed(offset, -_STEP), *(span.start for span in around))
+            end = max(self._passed(last, _STEP), *(span.end for span in around))
+            self.stretch = line_start(self._file, start), end
             yield Span(*self.stretch, number - self._newlines(self.stretch[0], offset))
 
     def _passed(self, offset: int, step: int) -> int:

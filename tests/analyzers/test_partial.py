@@ -253,6 +253,20 @@ NEEDS_ALL = {
 }
 
 
+def test_whom_a_stroke_may_have_hit_is_among_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many lines a busy server writes in the seconds around it."""
+    for size, value in (("SMALLEST", 0), ("_EDGE", 512), ("_STEP", 256), ("_MANY", 1), ("_WIDEST", 512)):
+        monkeypatch.setattr(selection, size, value)
+    others = [line for n in range(1, 9) for line in used(f"other-{n}", 300, 401 + n % 2, ABORTED)]
+    log = write(tmp_path / "server.log", used("victim-1", 300, 400, ABORTED) + others + traffic(0, 600))
+    evidence = read([str(log)], about=["victim-1"], wide=True)
+    (stretch,) = evidence.whole
+    assert stretch.end is not None
+    hit = [fact for fact in evidence.facts if (fact.rid or "").startswith("other-") and fact.finish_type == "abort"]
+    assert len(hit) == 8
+    assert all(stretch.start <= fact.offset < stretch.end for fact in hit)
+
+
 @pytest.mark.parametrize("around", [False, True])
 @pytest.mark.parametrize("installed", [True, False])
 @pytest.mark.parametrize("name", FAR)
