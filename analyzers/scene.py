@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, takewhile
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sglang_lifecycle.analyzers import responses
 from sglang_lifecycle.analyzers.attempts import Attempt
@@ -376,14 +376,26 @@ def group(items: Iterable[_Item], key: Callable[[_Item], str | None]) -> dict[st
     return dict(found)
 
 
-def per_scene(question: Callable[[Scene], _Answer]) -> Callable[[Scene], _Answer]:
-    """Answer a question about a scene once."""
+class Remembering(Protocol):
+    """What keeps the answers to questions about it."""
 
-    def answer(scene: Scene) -> _Answer:
-        if answer not in scene.memo:
-            scene.memo[answer] = question(scene)
-        found: _Answer = scene.memo[answer]
+    memo: dict[object, Any]
+
+
+_Asked = TypeVar("_Asked", bound=Remembering)
+
+
+def once(question: Callable[[_Asked], _Answer]) -> Callable[[_Asked], _Answer]:
+    """Answer a question once for each that it is asked about."""
+
+    def answer(about: _Asked) -> _Answer:
+        if answer not in about.memo:
+            about.memo[answer] = question(about)
+        found: _Answer = about.memo[answer]
         return found
 
     answer.__doc__ = question.__doc__
     return answer
+
+
+per_scene = once

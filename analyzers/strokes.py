@@ -7,15 +7,15 @@ request, and who did not, tells them apart.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from sglang_lifecycle.analyzers.accounting import chunk, taking
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import ABORT_MEETS_CHUNKS
-from sglang_lifecycle.analyzers.scene import CALL_BEFORE, Call, Scene, group, per_scene
+from sglang_lifecycle.analyzers.scene import CALL_BEFORE, Call, Scene, group, once, per_scene
 from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS
 
 TOGETHER = 1.5
@@ -80,20 +80,7 @@ class Stroke:
         return [a for length in shorter for a in self._by_rid.get(attempt.rid[:length], ())]
 
 
-_Answer = TypeVar("_Answer")
-
-
-def per_stroke(question: Callable[[Stroke], _Answer]) -> Callable[[Stroke], _Answer]:
-    """Answer a question about a stroke once."""
-
-    def answer(stroke: Stroke) -> _Answer:
-        if answer not in stroke.memo:
-            stroke.memo[answer] = question(stroke)
-        found: _Answer = stroke.memo[answer]
-        return found
-
-    answer.__doc__ = question.__doc__
-    return answer
+per_stroke = once
 
 
 def crowd(scene: Scene, attempt: Attempt) -> Stroke:

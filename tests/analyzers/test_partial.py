@@ -56,36 +56,27 @@ def many(monkeypatch: pytest.MonkeyPatch) -> int:
     return number
 
 
-@pytest.mark.usefixtures("narrow", "many")
-def test_a_line_that_names_nobody_is_told_by_its_place(scenario: Any) -> None:
-    """An error of the API server is its by the records around: they have to be read, and they are enough."""
-    whole = scenario.incident
-    placed = [rid for rid, peers in whole.by_rid.items() if ids.searchable(rid) and _placed(peers[-1][1])]
-    for rid in placed[:: max(1, len(placed) // SAMPLED)]:
-        part = wide(scenario.logs, rid)
-        if partial.enough(part, [rid]):
-            found, wanted = explain(part, rid), explain(whole, rid)
-            assert found.model_dump(include=JUDGED) == wanted.model_dump(include=JUDGED), rid
-
-
 def _placed(attempt: Attempt) -> bool:
+    """An error of the API server is its by the records around."""
     return bool(attempt.errors) and attempt.finish is None
 
 
+def _silent(attempt: Attempt) -> bool:
+    """It is followed to the end of its server's life, or to where it left."""
+    return attempt.finish is None and not attempt.facts and not attempt.errors
+
+
 @pytest.mark.usefixtures("narrow", "many")
-def test_a_request_without_an_end_is_followed(scenario: Any) -> None:
-    """To the end of its server's life, or to where it left: what was written around it is then enough."""
+@pytest.mark.parametrize("without", [_placed, _silent])
+def test_what_is_written_around_a_request_is_enough_or_not(scenario: Any, without: Any) -> None:
+    """Where no line that names it tells its end."""
     whole = scenario.incident
-    silent = [rid for rid, peers in whole.by_rid.items() if ids.searchable(rid) and _silent(peers[-1][1])]
-    for rid in silent[:: max(1, len(silent) // SAMPLED)]:
+    asked = [rid for rid, peers in whole.by_rid.items() if ids.searchable(rid) and without(peers[-1][1])]
+    for rid in asked[:: max(1, len(asked) // SAMPLED)]:
         part = wide(scenario.logs, rid)
         if partial.enough(part, [rid]):
             found, wanted = explain(part, rid), explain(whole, rid)
             assert found.model_dump(include=JUDGED) == wanted.model_dump(include=JUDGED), rid
-
-
-def _silent(attempt: Attempt) -> bool:
-    return attempt.finish is None and not attempt.facts and not attempt.errors
 
 
 @pytest.mark.usefixtures("narrow", "many")
