@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 
 _COMMON = ("--no-config", "--text", "--encoding=none", "--no-mmap", "--line-number", "--byte-offset", "--no-filename",
            "--color=never", "--max-columns=80")  # fmt: skip
@@ -33,12 +34,17 @@ def places(path: Path, needles: Sequence[bytes], routine: bytes) -> tuple[dict[i
         ]  # fmt: skip
     except OSError:
         return None
-    found, unusual = (_places(each) for each in running)
+    found: dict[int, int] = {}
+    unusual: dict[int, int] = {}
+    beside = Thread(target=_places, args=(running[1], unusual))  # whose answer nobody takes stops until it is taken
+    beside.start()
+    _places(running[0], found)
+    beside.join()
     return (found, unusual) if all(each.wait() in (0, 1) for each in running) else None
 
 
-def _places(running: subprocess.Popen[bytes]) -> dict[int, int]:
-    found = {}
+def _places(running: subprocess.Popen[bytes], found: dict[int, int]) -> None:
+    """Take what one of them finds."""
     assert running.stdout is not None
     with running.stdout:
         for line in running.stdout:
@@ -46,4 +52,3 @@ def _places(running: subprocess.Popen[bytes]) -> dict[int, int]:
             offset, _, _ = rest.partition(b":")
             if number.isdigit() and offset.isdigit():
                 found[int(offset)] = int(number) - 1
-    return found

@@ -142,3 +142,21 @@ def test_an_endless_line_is_nothing_to_look_through(monkeypatch: pytest.MonkeyPa
     evidence = read([str(path)], about=["one"])
     assert not evidence.partial
     assert [fact.rid for fact in evidence.facts] == ["one"]
+
+
+def test_both_searches_are_heard_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever finds more than a pipe holds need not wait for the other to end: here each waits for the other."""
+    program, told = tmp_path / "rg", tmp_path / "told"
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        f"*--invert-match*) seq 1 40000 | sed 's/.*/&:&:x/' && touch '{told}';;\n"
+        f"*) for i in $(seq 100); do [ -e '{told}' ] && echo 1:0:x && exit 0; sleep 0.1; done; exit 2;;\n"
+        "esac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda _: str(program))
+    found = ripgrep.places(tmp_path / "server.log", [b"rid"], b"^usual")
+    assert found is not None
+    assert found[0] == {0: 0}
+    assert len(found[1]) == 40_000
