@@ -42,7 +42,7 @@ _OF_STROKES = frozenset({"abort-prefix-collision", "explicit-abort"})
 def related(incident: Incident, texts: Iterable[str]) -> set[str]:
     """The sessions and the other requests on which the fate of those that were asked about may rest."""
     found: set[str | None] = set()
-    for rid in _rids(incident, texts):
+    for rid in rids(incident, texts):
         if not any(text in rid for text in texts):
             found.add(rid)  # what was asked about is a gateway's id
         for _, attempt in incident.peers(rid):
@@ -50,7 +50,7 @@ def related(incident: Incident, texts: Iterable[str]) -> set[str]:
     return {each for each in found if each and searchable(each)} - set(texts)
 
 
-def _rids(incident: Incident, texts: Iterable[str]) -> set[str]:
+def rids(incident: Incident, texts: Iterable[str]) -> set[str]:
     """The requests that ids stand for: their own, those of which they are the beginning, a gateway's."""
     found: set[str] = set()
     for text in texts:
@@ -86,10 +86,10 @@ def _holds(stretch: Stretch, fact: Fact) -> bool:
 
 def enough(incident: Incident, texts: Iterable[str]) -> bool:
     """Whether what was read of the requests settles what became of them, and nothing read speaks against it."""
-    rids = _rids(incident, texts)
-    if not all(map(searchable, rids)):
+    asked = rids(incident, texts)
+    if not all(map(searchable, asked)):
         return False
-    verdicts = {rid: explain(incident, rid) for rid in rids}
+    verdicts = {rid: explain(incident, rid) for rid in asked}
     if any(verdict.contradictions for verdict in verdicts.values()):
         return False
     unsure = _OF_ABSENCE | _OF_STROKES if incident.evidence.narrow else _OF_ABSENCE

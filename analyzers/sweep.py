@@ -17,7 +17,7 @@ from operator import attrgetter
 
 from sglang_lifecycle.analyzers import deaths, happenings
 from sglang_lifecycle.analyzers.audit import Tally, event, in_order, inputs, inside, order, row, within
-from sglang_lifecycle.analyzers.explain import simply_finished
+from sglang_lifecycle.analyzers.explain import explain, simply_finished
 from sglang_lifecycle.analyzers.happenings import ServerHappening
 from sglang_lifecycle.analyzers.horizon import Horizon, left
 from sglang_lifecycle.analyzers.incident import Incident
@@ -26,7 +26,7 @@ from sglang_lifecycle.analyzers.listing import Audit, RequestRow, ServerEvent, T
 from sglang_lifecycle.analyzers.lives import last, times
 from sglang_lifecycle.analyzers.routine import routine, witness
 from sglang_lifecycle.analyzers.shelf import Shelf
-from sglang_lifecycle.analyzers.verdict import Model
+from sglang_lifecycle.analyzers.verdict import Model, Verdict
 from sglang_lifecycle.parsers.evidence import CONTEXT, Event, Evidence, Fact
 from sglang_lifecycle.parsers.forms import AGAIN
 from sglang_lifecycle.parsers.garbage import uncollected
@@ -40,7 +40,7 @@ class Sweep:
 
     A rid whose second use comes after the first was settled is given anew, with what is then known of it. `incident`
     makes one of evidence, with what the user knows better than the logs. Of a request that simply finished `count`,
-    where there is one, gets the rid and whether it is synthetic; it is then not given.
+    where there is one, gets the rid and whether it is synthetic; it is then not given. `judged` makes a row.
     """
 
     def __init__(
@@ -48,8 +48,9 @@ class Sweep:
         give: Callable[[RequestRow], None],
         incident: Callable[[Evidence], Incident] = Incident,
         count: Callable[[str, bool], None] | None = None,
+        judged: Callable[[Incident, str], RequestRow] = row,
     ) -> None:
-        self._give, self._incident, self._count = give, incident, count
+        self._give, self._incident, self._count, self._row = give, incident, count, judged
         self._facts: list[Fact] = []
         self._logs: set[str] = set()
         self._settled: set[str] = set()
@@ -129,7 +130,7 @@ class Sweep:
         for base, members in incident.batches.items():
             if base not in self._bases and self._settled.issuperset(members):
                 self._bases.add(base)
-                self._give(row(incident, base))
+                self._give(self._row(incident, base))
         self._note(incident, view)
         held = self._placed(incident)
         incident.dissolve()
@@ -158,16 +159,16 @@ class Sweep:
                 if self._count is not None:
                     self._count(rid, finished.synthetic)
                 else:
-                    self._give(row(view.incident, rid))
+                    self._give(self._row(view.incident, rid))
         elif view.settled is None:
-            self._settle(self._last(row(view.incident, rid)), view.mentioned(rid))
+            self._settle(self._last(self._row(view.incident, rid)), view.mentioned(rid))
         elif all(map(view.ended, together)):
-            found = row(view.incident, rid)
+            found = self._row(view.incident, rid)
             if not view.may_change(found, rid):
                 self._gone.pop(rid, None)
                 self._settle(found, view.mentioned(rid))
         elif view.quiet(rid) and not self._contested(view, rid):
-            found = row(view.incident, rid)
+            found = self._row(view.incident, rid)
             if left(found):
                 self._gone.setdefault(rid, (found, self._round))
             if rid in self._gone and self._round - self._gone[rid][1] >= _ROUNDS:
@@ -416,6 +417,36 @@ def audit(
         ),
         evidence,
     )
+
+
+def verdicts(
+    stream: Callable[[Callable[[list[Fact]], None]], Evidence | None],
+    incident: Callable[[Evidence], Incident],
+    rids: Iterable[str],
+) -> dict[str, Verdict] | None:
+    """The verdicts on some requests of long logs, as an audit judges them; those that simply finished are left out.
+
+    None where `stream` can't give facts away, or an audit lists a request under another's name.
+    """
+    wanted = frozenset(rids)
+    finished: set[str] = set()
+    made: list[tuple[RequestRow, Verdict]] = []
+
+    def judged(incident: Incident, rid: str) -> RequestRow:
+        found = row(incident, rid)
+        if rid in wanted:
+            made.append((found, explain(incident, rid)))
+        return found
+
+    listed = _Rows(lambda found: found.rid in wanted, everything=True)
+    sweep = Sweep(listed.give, incident, lambda rid, _: finished.add(rid) if rid in wanted else None, judged)
+    with uncollected():
+        if stream(sweep.take) is None:
+            return None
+        sweep.finish()
+    stand = set(map(id, listed.rows))
+    told = {found.rid: verdict for found, verdict in made if id(found) in stand}
+    return told if wanted == told.keys() | finished else None
 
 
 def _epoch(at: str | None) -> float | None:

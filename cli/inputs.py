@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sglang_lifecycle.analyzers.incident import Incident
     from sglang_lifecycle.analyzers.listing import Audit
-    from sglang_lifecycle.analyzers.verdict import EvidenceLine
+    from sglang_lifecycle.analyzers.verdict import EvidenceLine, Verdict
     from sglang_lifecycle.parsers.envelopes import Envelope
     from sglang_lifecycle.parsers.evidence import Evidence, Fact
     from sglang_lifecycle.parsers.log import Reading
@@ -111,22 +111,32 @@ class Request:
 
         None where they have to be held: what was taken is then worth nothing.
         """
-        from sglang_lifecycle.parsers import envelopes, log, store
-
-        envelopes.tell(self.envelopes)
-        with workers(self.paths, cluster, shards) as pool, progress("reading") as report:
-            if pool is None or any(map(store.is_store, self.paths)):
-                return None
-            evidence = log.stream(self.paths, take, pool, tz=self.zone, progress=report)
+        with progress("reading") as report:
+            evidence = self._given_away(take, report, cluster, shards)
         if evidence is not None:
             self.complain(evidence)
         return evidence
 
+    def _given_away(
+        self,
+        take: Callable[[list[Fact]], None],
+        report: Callable[[int, int], None] | None,
+        cluster: str | None = None,
+        shards: str | None = None,
+    ) -> Evidence | None:
+        from sglang_lifecycle.parsers import envelopes, log, store
+
+        envelopes.tell(self.envelopes)
+        with workers(self.paths, cluster, shards) as pool:
+            if pool is None or any(map(store.is_store, self.paths)):
+                return None
+            return log.stream(self.paths, take, pool, tz=self.zone, progress=report)
+
     def about(self, ids: Sequence[str], meanwhile: Callable[[], None] | None = None) -> tuple[Evidence, Incident]:
         """Read what the fate of a few requests rests on: a part of large logs where that is enough, else all.
 
-        Logs that memory can't hold are read in part in any case. `meanwhile` is called before logs are read, and while
-        another process reads stores.
+        Logs that have to be held, and that memory can't hold, are read in part. `meanwhile` is called before logs are
+        read, and while another process reads stores.
         """
         from sglang_lifecycle.parsers.ids import searchable
 
@@ -149,11 +159,27 @@ class Request:
             if narrow and (inputs.stored or self.very_large) and not partial.enough(incident, ids):
                 evidence = partial.around(self.evidence(report, wanted, wide=True))
                 incident = self.incident(evidence)
-            if evidence.partial and size(self.paths) < memory() / 2 and not partial.enough(incident, ids):
-                evidence = self.evidence(report)
-                incident = self.incident(evidence)
+            if evidence.partial and not partial.enough(incident, ids):
+                told = self._swept(partial.rids(incident, ids), report)
+                if told is not None:
+                    incident.verdicts.update(told)
+                    evidence.partial = False
+                elif size(self.paths) < memory() / 2:
+                    evidence = self.evidence(report)
+                    incident = self.incident(evidence)
         self.complain(evidence)
         return evidence, incident
+
+    def _swept(
+        self, rids: Collection[str], report: Callable[[int, int], None] | None
+    ) -> dict[tuple[str, float | None, float | None], Verdict] | None:
+        """The verdicts on requests of very large logs, all of which are read without holding them; None if held."""
+        if not self.very_large or self.bounds != (None, None):
+            return None
+        from sglang_lifecycle.analyzers import sweep
+
+        told = sweep.verdicts(functools.partial(self._given_away, report=report), self.incident, rids)
+        return {(rid, None, None): verdict for rid, verdict in told.items()} if told is not None else None
 
     def complain(self, evidence: Evidence, named: bool = False) -> None:
         """Say on stderr what is wrong with the inputs; files that are no logs are counted unless they are `named`."""

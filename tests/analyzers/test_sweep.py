@@ -14,14 +14,15 @@ import polars as pl
 import pytest
 from lines import ABORTED, TIMEOUT, Story, batch, calls, clock, traffic, used, write
 
-from sglang_lifecycle.analyzers import sweep
+from sglang_lifecycle.analyzers import partial, sweep
 from sglang_lifecycle.analyzers.audit import audit as audited
+from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import RequestRow
 from sglang_lifecycle.cli import inputs
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.cli.errors import ExitCode
-from sglang_lifecycle.parsers import ranges, store
+from sglang_lifecycle.parsers import ranges, selection, store
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
 from sglang_lifecycle.parsers.log import read, stream
 
@@ -309,6 +310,59 @@ def test_thresholds_find_the_same(
     monkeypatch.setattr(inputs, "_VERY_LARGE", 1 << 60)
     assert main([*asked, str(whole)]) == status
     assert swept.read_bytes() == whole.read_bytes()
+
+
+def test_verdicts_are_those_of_what_is_held(all_recorded: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for who is on the other end of a connection, of which less is known where answers have gone."""
+    monkeypatch.setattr(sweep, "FACTS", 800)
+    monkeypatch.setattr(sweep, "CONTEXT", 300)
+    asked = 0
+    for scenario in all_recorded:
+        evidence: Evidence = scenario.evidence
+        if sum(source.recognised > 0 for source in evidence.sources) > 1:
+            continue
+        interrupted = [row.rid for row in scenario.audit.requests if row.status != "finished"]
+
+        def given(take: Callable[[list[Fact]], None], evidence: Evidence = evidence) -> Evidence:
+            take(list(evidence.facts))
+            return evidence
+
+        told = sweep.verdicts(given, Incident, interrupted)
+        assert told is not None
+        assert sorted(told) == sorted(interrupted)
+        for rid, verdict in told.items():
+            whole = explain(scenario.incident, rid)
+            assert verdict.model_dump(exclude={"client"}) == whole.model_dump(exclude={"client"}), (scenario, rid)
+            assert verdict.client is None or whole.client is None or verdict.client.peer in (None, whole.client.peer)
+            asked += 1
+    assert asked > 200
+
+
+def test_who_has_no_end_is_explained_without_holding_the_log(
+    tmp_path: Path, large: list[bool], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = used("lost-1", 100, 110)[:1]
+    log = str(write(tmp_path / "server.log", [*traffic(0, 300), *lost]))
+    for size, value in (("SMALLEST", 0), ("_EDGE", 2048), ("_STEP", 1024), ("_WIDEST", 4096), ("_WHOLE", 4096)):
+        monkeypatch.setattr(selection, size, value)
+    monkeypatch.setattr(selection, "_MANY", 12)
+    monkeypatch.setattr(partial, "CONTEXT", 12)
+    read_whole: list[tuple[str, ...]] = []
+    original = inputs.Request.evidence
+
+    def watched(question: inputs.Request, *arguments: Any, **options: Any) -> Evidence:
+        read_whole.append(arguments)
+        return original(question, *arguments, **options)
+
+    monkeypatch.setattr(inputs.Request, "evidence", watched)
+    assert main(["explain", "lost-1", log, "--json"]) == 0
+    swept = capsys.readouterr().out
+    assert not read_whole
+    monkeypatch.setattr(inputs, "_VERY_LARGE", 1 << 60)
+    assert main(["explain", "lost-1", log, "--json"]) == 0
+    assert read_whole
+    assert json.loads(swept)["cause"] == "not-established"
+    assert capsys.readouterr().out == swept
 
 
 def test_bounds_and_ignored_requests(recorded: Any, tmp_path: Path, large: list[bool], monkeypatch: Any) -> None:

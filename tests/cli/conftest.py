@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import sglang_lifecycle.analyzers.partial  # noqa: F401 - with the real ones of what a `world` replaces
 from sglang_lifecycle.analyzers.listing import Audit, InputReport, RequestRow, ServerEvent, Totals
 from sglang_lifecycle.analyzers.verdict import (
     Attempt,
