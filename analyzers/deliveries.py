@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import compress, pairwise
-from operator import eq
+from operator import eq, le
 
 from sglang_lifecycle.parsers.evidence import RECORDS, Event, Fact
 from sglang_lifecycle.parsers.forms import AGAIN
@@ -19,6 +19,9 @@ _BEGINS = frozenset({Event.SERVER_ARGS, Event.SERVER_STARTED})
 
 def leaps(facts: Sequence[Fact]) -> list[tuple[int, float]]:
     """The places among one log's facts at which its own stamps go back, and by how many seconds."""
+    stamps = [fact.at for fact in facts if fact.at is not None and fact.at_from == "own"]
+    if all(map(le, stamps, stamps[1:])):
+        return []
     found, newest = [], 0.0
     for place, fact in enumerate(facts):
         if fact.at is not None and fact.at_from == "own":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from sglang_lifecycle.analyzers import deaths
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.incident import Incident
@@ -28,7 +30,7 @@ class Horizon:
 
     def __init__(self, incident: Incident, settled: int | None) -> None:
         self.incident, self.settled = incident, settled
-        self.places = {id(fact): place for place, fact in enumerate(incident.evidence.facts)}
+        self.places = dict(zip(map(id, incident.evidence.facts), count()))
         self._open = sorted(
             self.places.get(id(attempt.received), 0)
             for peers in incident.by_rid.values()

@@ -69,7 +69,7 @@ class Scene:
     @cached_property
     def places(self) -> dict[int, int]:
         """The place of each fact among the life's, by the fact's identity."""
-        return {id(f): o for o, f in self.life.placed()}
+        return dict(zip(map(id, self.life.told), self.life.places, strict=False))
 
     @cached_property
     def _newest(self) -> list[float]:

@@ -79,8 +79,9 @@ class Sweep:
             more, rest = rest[:room], rest[room:]
             self._facts += more
             self._logs.update(map(_PROCESS, more))
-            self._settled.difference_update([fact.rid for fact in more if fact.event in _USES])
-            self._come_back([fact for fact in more if fact.event in _USES and fact.rid in self._left])
+            uses = [fact for fact in more if fact.event in _USES]
+            self._settled.difference_update([fact.rid for fact in uses])
+            self._come_back(uses)
             if len(self._facts) >= self._limit:
                 self._judge(len(self._facts) - self._context)
 
@@ -168,9 +169,8 @@ class Sweep:
                 self._gone.pop(rid, None)
                 self._settle(found, view.mentioned(rid))
         elif view.quiet(rid) and not self._contested(view, rid):
-            found = self._row(view.incident, rid)
-            if left(found):
-                self._gone.setdefault(rid, (found, self._round))
+            if rid not in self._gone and left(found := self._row(view.incident, rid)):
+                self._gone[rid] = found, self._round
             if rid in self._gone and self._round - self._gone[rid][1] >= _ROUNDS:
                 self._settled.add(rid)
                 self._left[rid] = self._gone.pop(rid)[0], view.mentioned(rid)
