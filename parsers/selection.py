@@ -23,6 +23,7 @@ from sglang_lifecycle.parsers import ripgrep
 from sglang_lifecycle.parsers.blocks import Block, blocks
 from sglang_lifecycle.parsers.evidence import CONTEXT
 from sglang_lifecycle.parsers.lines import BOM, CAP, Forward, Line, line_start
+from sglang_lifecycle.parsers.needles import STAMP, USUAL, Sought, expressions
 
 SMALLEST = 24 << 20
 """Bytes of a file from which on it is worth while to leave lines out."""
@@ -37,16 +38,6 @@ _WHOLE = 8 << 20  # bytes of a request's life that are read whole
 _LONG = 1 << 20  # bytes of lines that are worth while to be taken in blocks
 _MANY = CONTEXT  # lines to either side that are read whole where a place has to tell whose a line is
 
-STAMP = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]\n]{0,60}\] "
-ROUTINE = (
-    rb"Receive: obj=|Finish: obj=|Receive OpenAI: obj=|in=\w+ReqInput\(|"
-    rb'\{"timestamp": "[^"\n]*", "event": "request\.|'
-    rb'(?:INFO: +)?\S+ - "(?:GET |POST /(?:generate|encode|v1/[a-z/]+)[ ?])|'
-    rb"Req ?Time ?Stats\(rid=|Received output for rid=|\[http_server\] Error: |(?:Prefill|Decode) batch[ ,.]|"
-    rb"[^\n]*, self\.rid="
-)
-"""How the lines begin, after a stamp, that a busy server writes of its requests."""
-_UNUSUAL = re.compile(rb"\n(?!(?:" + STAMP + rb")?(?:" + ROUTINE + rb"))")
 _BEGUN = re.compile(
     rb"(?:" + STAMP + rb")?"
     rb'(?:Receive(?: OpenAI)?: obj=|in=\w+ReqInput\(|\{"timestamp": "[^"\n]*", "event": "request\.received)'
@@ -75,7 +66,7 @@ def scan(path: Path, start: int, end: int, needles: Sequence[bytes]) -> Places:
     """Look through the lines that begin in a range of bytes. Raises `TooLong`, OSError."""
     offsets, numbers = array("Q"), array("Q")
     named: set[int] = set()
-    rest = [re.compile(shorter(needle)) for needle in needles if len(needle) > 1]
+    sought = Sought(needles)
     buffer, held, lines = bytearray(_BLOCK + 1), 1, 0
     with path.open("rb", buffering=0) as file:
         at = _next_line(file, start)  # where buffer[1] is; buffer[0] stands for the newline before it
@@ -96,12 +87,9 @@ def scan(path: Path, start: int, end: int, needles: Sequence[bytes]) -> Places:
             if end - at <= whole:  # a line that begins beyond the range belongs to the next one
                 whole = buffer.find(b"\n", max(1, end - at), whole + 1) if got else whole
             more = bool(got) and end - at > whole
-            hits = {buffer.rfind(b"\n", 0, hit) + 1 for needle in needles for hit in _find(buffer, needle, whole)}
-            hits.update(
-                buffer.rfind(b"\n", 0, match.start()) + 1 for each in rest for match in each.finditer(buffer, 0, whole)
-            )
+            hits, unusual = sought.find(buffer, whole)
             last = 1
-            for place in sorted(hits.union(match.end() for match in _UNUSUAL.finditer(buffer, 0, whole))):
+            for place in sorted(hits.union(unusual)):
                 lines += buffer.count(b"\n", last, place)
                 last = place
                 offsets.append(at + place - 1)
@@ -113,14 +101,6 @@ def scan(path: Path, start: int, end: int, needles: Sequence[bytes]) -> Places:
             buffer[1 : held - whole] = buffer[whole + 1 : held]
             held -= whole
     return Places(offsets, numbers, frozenset(named), lines)
-
-
-def _find(buffer: bytearray, needle: bytes, end: int) -> Iterator[int]:
-    at = buffer.find(needle, 0, end)
-    while at >= 0:
-        yield at
-        newline = buffer.find(b"\n", at, end)
-        at = buffer.find(needle, newline, end) if newline >= 0 else -1
 
 
 def _next_line(file: BinaryIO, offset: int) -> int:
@@ -160,8 +140,7 @@ def _everywhere(path: Path, size: int, needles: Sequence[bytes], report: Callabl
     number = max(1, size // _RANGE)
     if number == 1:
         return scan(path, 0, size, needles)
-    named = [each for needle in needles for each in (expression(needle), shorter(needle)) if len(needle) > 1]
-    found = ripgrep.places(path, named, rb"^(?:" + STAMP + rb")?(?:" + ROUTINE + rb")")
+    found = ripgrep.places(path, expressions(needles), USUAL)
     if found is not None:
         return _counted(path, *found)
     from concurrent.futures import ProcessPoolExecutor
@@ -196,25 +175,6 @@ def _joined(first: Places, then: Places) -> Places:
     return Places(
         array("Q", [*first.offsets, *then.offsets]), numbers, first.named | then.named, first.newlines + then.newlines
     )
-
-
-def expression(needle: bytes) -> bytes:
-    """A regular expression for a text."""
-    return _ESCAPED.sub(rb"\\\g<0>", needle)
-
-
-def shorter(needle: bytes) -> bytes:
-    """A regular expression for the records whose rid is a beginning of a needle.
-
-    An abort takes in all rids that begin with its own, a timeout as well since 0.5.20 (`Scheduler.abort_request`): what
-    ends one of these may end the other.
-    """
-    beginnings = b"|".join(expression(needle[:length]) for length in range(1, min(len(needle), _BEGINNING)))
-    return b'rid(?:=|": )[\'"](?:' + beginnings + b")['\"]"
-
-
-_ESCAPED = re.compile(rb"[\\.+*?()|\[\]{}^$]")
-_BEGINNING = 100  # characters of a rid beyond which no other is looked for
 
 
 class Span(NamedTuple):
