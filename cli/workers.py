@@ -50,18 +50,17 @@ def workers(paths: Sequence[str], address: str | None = None, shards: str | None
             yield pool
     elif (cpu_count() or 1) > 1 and size(paths) > _LARGE:
         from concurrent.futures import ProcessPoolExecutor
-        from multiprocessing import active_children
 
         from sglang_lifecycle.parsers.processes import context
 
-        with ProcessPoolExecutor(mp_context=context(), initializer=_attend, initargs=(os.getpid(),)) as own:
-            own.submit(os.getpid)  # they are there before anything else runs here
-            try:
-                yield own
-            except BaseException:  # nobody waits for what they still read
-                for worker in active_children():
-                    worker.terminate()
-                raise
+        own = ProcessPoolExecutor(mp_context=context(), initializer=_attend, initargs=(os.getpid(),))
+        own.submit(os.getpid)  # they are there before anything else runs here
+        try:
+            yield own
+        except BaseException:  # they end with what they read: for one killed amid its answer Python waits for ever
+            own.shutdown(wait=False, cancel_futures=True)
+            raise
+        own.shutdown(cancel_futures=True)
     else:
         yield None
 

@@ -356,14 +356,10 @@ def _ahead(pool: Executor, found: Sequence[Place], zone: tzinfo, most: int) -> I
     """The ranges in their order; the workers are kept busy, but not so far ahead that their answers pile up."""
     waiting: deque[tuple[Place, Future[Range]]] = deque()
     rest = iter(found)
-    try:
-        while True:
-            while len(waiting) < most and (place := next(rest, None)) is not None:
-                waiting.append((place, pool.submit(read_range, place, zone)))
-            if not waiting:
-                return
-            place, task = waiting.popleft()
-            yield place, task.result()
-    finally:
-        for _, task in waiting:
-            task.cancel()
+    while True:
+        while len(waiting) < most and (place := next(rest, None)) is not None:
+            waiting.append((place, pool.submit(read_range, place, zone)))
+        if not waiting:
+            return
+        place, task = waiting.popleft()
+        yield place, task.result()
