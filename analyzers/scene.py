@@ -172,8 +172,13 @@ class Scene:
     @cached_property
     def plain_ends(self) -> list[Attempt]:
         """Attempts ended by an abort without a reason, by the place of their end: some of the times are coarse."""
-        ended = [a for a in self.attempts if a.finish is not None and ended_plainly(a.finish)]
-        return sorted(ended, key=lambda a: a.finish_order or 0)
+        ended = [a for a in self.attempts if (line := a.cut) is not None and _by_abort(line)]
+        return sorted(ended, key=self.cut_order)
+
+    def cut_order(self, attempt: Attempt) -> int:
+        """The place of the line that tells first of an attempt's end; 0 where none does."""
+        line = attempt.cut
+        return (attempt.finish_order or 0) if line is None or line is attempt.finish else self.places[id(line)]
 
     @cached_property
     def ended_with(self) -> dict[str, list[Attempt]]:
@@ -345,12 +350,16 @@ class Scene:
         return self.alive_at(order) + self._silent[:silent]
 
 
+def _by_abort(line: Fact) -> bool:
+    return line.event is Event.EPD_FAILED or ended_plainly(line)
+
+
 _COARSE = 1.0  # seconds by which the time of a line without one may be off, more than a stamp's
 
 
 def _soonest_end(attempt: Attempt) -> float:
     """The earliest time of an attempt's end, UTC epoch seconds, where its record has no time of its own."""
-    finish, ended = attempt.finish, attempt.ended_at or 0.0
+    finish, ended = attempt.finish, attempt.finish.at or 0.0 if attempt.finish is not None else 0.0
     error = finish.at_error or 0.0 if finish is not None else 0.0
     return ended - error if error > _COARSE else ended
 

@@ -20,6 +20,9 @@ RUNNING_ABORTS = frozenset({"aborted", "unknown_error"})
 PLAIN_ABORTS = RUNNING_ABORTS | {"abort_in_waiting_queue", "abort_before_prefill"}
 """An abort without a reason of its own."""
 
+EARLY_ABORTS = frozenset({"aborted_by_abortreq", "aborted_by_user"})
+"""The same, told of a request that had not come to the queue: its grammar compiled, or it waited for its media."""
+
 REFUSALS = frozenset({
     "session_unknown", "session_closing", "session_parent_unknown", "session_parent_invalid",
     "session_parent_unfinished", "session_busy", "session_mode", "session_empty",
@@ -36,5 +39,5 @@ ECHOES = frozenset({"echo-plain", "echo-with-reason"})
 def ended_plainly(finish: Fact) -> bool:
     """Whether a finish reason gives no reason: an abort's known text, or one that an abort call brought (0.5.5 on)."""
     if finish.message_id is not None:
-        return finish.message_id in PLAIN_ABORTS
+        return finish.message_id in PLAIN_ABORTS | EARLY_ABORTS
     return finish.finish_type == "abort" and finish.status_code is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import LENGTH, Case, answered, changed, decode, hold, prefill, said, started, stream, told, turn
+from cases import LENGTH, Case, answered, changed, decode, hold, prefill, refused, said, started, stream, told, turn
 from lines import ABORTED, Story, used
 
 NOTICED = "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='{}'"
@@ -117,6 +117,18 @@ BYSTANDER = (  # of the two that fell at once the session had cut one; the call 
     + turn("new", 5, 9, of="{'id': 'S', 'rid': 'p', 'replace': True}")[1:] + answered(9, "/generate")
 )  # fmt: skip
 
+EARLY = refused("Aborted by AbortReq.")
+ALONE_AND_EARLY = came("j") + answered(5, CALL) + ended(5, "j", reason=EARLY) + later(10)
+UPDATED_BEFORE = (  # the access log is not written
+    started() + said(9, "Start update_weights. Load format=auto") + used("r-1", 12, 12)[:1] + used("x", 12, 12)[:1]
+    + prefill(12, 0, new=2) + used("r-1", 12, 15, ABORTED)[1:] + used("x", 12, 15, ABORTED)[1:]
+)  # fmt: skip
+UPDATED_UNSEEN = (
+    started() + used("r-1", 10, 10)[:1] + used("r-12", 10, 10)[:1] + prefill(10, 0, new=2) + decode([12], 2)
+    + said(15, "Start update_weights. Load format=auto") + used("r-1", 10, 15, ABORTED)[1:]
+    + used("r-12", 10, 15, ABORTED)[1:]
+)  # fmt: skip
+
 
 def finely(story: Story, second: float) -> Story:
     """Ends whose records carry the time to the millisecond, as those of requests that are no streams do."""
@@ -141,6 +153,14 @@ CASES = {
         for rid in ("wait", "run")
     },
     "one whose prefix met the abort with its last token": Case(LAST_TOKEN, "job-12", says="abort-prefix-collision"),
+    "one that was there alone, before the queue, when all was aborted": Case(ALONE_AND_EARLY, "j", says="abort-all"),
+    "one that came when a weight update had begun": Case(
+        UPDATED_BEFORE, "r-1", {"weight-update-abort"}, says="pause-abort"
+    ),
+    **{
+        f"one that ended as an update began, where no call is logged: {cause}": Case(UPDATED_UNSEEN, "r-12", says=cause)
+        for cause in ("pause-abort", "abort-prefix-collision", "weight-update-abort")
+    },
     "one that was there with its prefix alone when all was aborted": Case(PAIR, "job-12", says="abort-all"),
     "one that a pause ended just before an update began": Case(PAUSED_AND_UPDATED, "x", says="pause-abort"),
     "one that was sent again before all was aborted": Case(SENT_AGAIN, "again", says="abort-all", version="0.5.3"),
