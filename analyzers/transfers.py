@@ -40,7 +40,8 @@ def aborted_early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """Aborted while its grammar compiled or while it waited for an encoder or a KV transfer."""
     encoder = said.event is Event.EPD_FAILED or said.message_id == "aborted_by_user"
     place = "before-scheduler" if encoder else "grammar-queue"
-    if said.message_id == "aborted_by_abortreq" and said.status_code != 400:
+    finished = said.event is Event.REQUEST_FINISHED
+    if finished and said.message_id == "aborted_by_abortreq" and said.status_code != 400:
         place = "transfer"
     finding = abort_origin.early(scene, attempt, said)
     finding.stage = place

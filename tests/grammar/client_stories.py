@@ -285,6 +285,17 @@ def aborted_in_the_grammar_queue(s: Server) -> Ending:
     return Ending(stage="grammar-queue", confidence=LIKELY)
 
 
+@story("client-disconnect", "0.4.9", "0.5.10", "0.5.23")
+def stream_left_while_its_grammar_compiled(s: Server) -> Ending:
+    """The scheduler's line shows that an abort met it; nobody waits for the stub that it leaves."""
+    with_a_survivor(s)
+    s.receive("r-1", stream=True, grammar='{"type": "object"}')
+    s.wait(4)
+    s.refused_line("r-1", "Aborted by AbortReq.")
+    end_the_survivor(s)
+    return Ending(stage="grammar-queue", confidence=LIKELY)
+
+
 @story("explicit-abort", "0.5.14", "0.5.23")
 def aborted_in_a_chunked_prefill(s: Server) -> Ending:
     """The text names the waiting queue, the batch lines show that its prefill had begun."""

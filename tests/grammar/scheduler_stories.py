@@ -358,6 +358,18 @@ def last_request_did_not_fit_and_its_finish_is_hidden(s: Server) -> Ending:
     return Ending(stage="running")
 
 
+@story("kv-out-of-memory", "0.5.10", "0.5.23", pool=120, workers=2)
+def last_request_did_not_fit_and_its_client_left_later(s: Server) -> Ending:
+    """The scheduler had ended it, as its own line tells; the reply got lost, and the client gave up."""
+    s.receive("r-1", max_new_tokens=4000)
+    s.prefill()
+    s.wait(5)
+    s.every_rank("retract_decode: aborted last request r-1 due to OOM")
+    s.wait(60)
+    s.disconnected("r-1")
+    return Ending(stage="running", effects=("reply-lost",))
+
+
 @story("kv-out-of-memory", "0.5.19", "0.5.20", "0.5.23")
 def host_pool_was_exhausted(s: Server) -> Ending:
     s.receive("r-1", max_new_tokens=4000)
