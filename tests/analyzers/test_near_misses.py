@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import Case, answered, hold, refused, said, turn
+from cases import Case, answered, changed, crashed, decode, hold, prefill, refused, said, stream, turn
 from lines import ABORTED, TIMEOUT, Story, used, write
 
 from sglang_lifecycle.analyzers.explain import explain
@@ -78,6 +78,17 @@ CASES = {
         + said(40, "Decode batch, #running-req: 1, #token: 13, token usage: 0.00, #queue-req: 0"),
         "bg", frozenset({"invalid-request"}), says="in-flight",
     ),
+    **{  # level 0 does not tell whether it has a grammar, and no batch line counts it while that compiles
+        f"a stream that no batch line has room for, {what}": Case(
+            changed(stream("g-1", 10), "sampling_params={'max_new_tokens': 8}, ", "")
+            + answered(10, "/generate", "200 OK") + used("q-1", 12, 30) + prefill(12, 0)
+            + decode((16, 20, 24, 28), 1) + end,
+            "g-1", says=says,
+        )
+        for what, end, says in (
+            ("before the log ends", [], "in-flight"), ("before a crash", crashed(32), "scheduler-crash")
+        )
+    },
     "a status that only the scheduler asks for": Case(
         short("hid-1", 10) + answered(10, "/generate", "503 Service Unavailable"),
         "hid-1", frozenset({"invalid-request", "input-too-long"}), says="queue-full",
