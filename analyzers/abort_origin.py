@@ -40,7 +40,7 @@ from sglang_lifecycle.analyzers.strokes import (
     surely_met,
     survivors,
 )
-from sglang_lifecycle.analyzers.texts import EARLY_ABORTS, RUNNING_ABORTS
+from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS, aborted_early
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _POSSIBLE = {
@@ -256,7 +256,7 @@ def _timed_out(scene: Scene, attempt: Attempt) -> list[Attempt]:
 
 def _came_early(attempt: Attempt) -> bool:
     """Whether an abort met it before it came to the queue."""
-    return attempt.cut is not None and (attempt.cut is not attempt.finish or attempt.cut.message_id in EARLY_ABORTS)
+    return attempt.cut is not None and aborted_early(attempt.cut)
 
 
 def _prefix_timed_out(scene: Scene, attempt: Attempt) -> Finding | None:

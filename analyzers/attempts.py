@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from sglang_lifecycle.analyzers import fingerprint
 from sglang_lifecycle.analyzers.lives import Life, times
-from sglang_lifecycle.analyzers.texts import EARLY_ABORTS
+from sglang_lifecycle.analyzers.texts import aborted_early
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _EVENT = attrgetter("event")
@@ -137,11 +137,11 @@ class Attempt:
         Whom an abort meets in the grammar queue ends when its stub has run, which waits behind others (0.4.7 to 0.5.23,
         constrained/grammar_manager.py:abort_requests, before 0.5.8 managers/scheduler.py:abort_request).
         """
-        told, finish = self.of(Event.REQUEST_REJECTED, Event.EPD_FAILED), self.finish
-        early = next((f for f in told if f.message_id in EARLY_ABORTS or f.detail.get("aborted")), None)
+        told, finish = self.of(Event.REQUEST_REJECTED, Event.EPD_FAILED, Event.PD_FAILED), self.finish
+        early = next(filter(aborted_early, told), None)
         if early is None or early.at is None or finish is None or finish.at is None:
             return early or finish
-        at_once = finish.message_id in EARLY_ABORTS and finish.at - early.at <= _AT_ONCE
+        at_once = aborted_early(finish) and finish.at - early.at <= _AT_ONCE
         return finish if at_once else early  # among the API server's lines its own place is the surer one
 
     @property

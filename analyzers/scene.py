@@ -172,7 +172,7 @@ class Scene:
     @cached_property
     def plain_ends(self) -> list[Attempt]:
         """Attempts ended by an abort without a reason, by the place of their end: some of the times are coarse."""
-        ended = [a for a in self.attempts if (line := a.cut) is not None and _by_abort(line)]
+        ended = [a for a in self.attempts if (line := a.cut) is not None and ended_plainly(line)]
         return sorted(ended, key=self.cut_order)
 
     def cut_order(self, attempt: Attempt) -> int:
@@ -348,10 +348,6 @@ class Scene:
         """Attempts received before a place and not finished there, those that never finish last."""
         silent = bisect.bisect_left(self._silent, order, key=lambda a: a.order)
         return self.alive_at(order) + self._silent[:silent]
-
-
-def _by_abort(line: Fact) -> bool:
-    return line.event is Event.EPD_FAILED or ended_plainly(line)
 
 
 _COARSE = 1.0  # seconds by which the time of a line without one may be off, more than a stamp's

@@ -119,6 +119,11 @@ BYSTANDER = (  # of the two that fell at once the session had cut one; the call 
 
 EARLY = refused("Aborted by AbortReq.")
 ALONE_AND_EARLY = came("j") + answered(5, CALL) + ended(5, "j", reason=EARLY) + later(10)
+IMITATED = (  # a client's regex is quoted in the refusal, and chosen to end like an abort
+    came("job-1", "job-12", "x") + decode([3], 3) + answered(5, CALL)
+    + ended(5, "job-1", reason=refused("Failed to compile regex grammar: Aborted by AbortReq.")) + ended(5, "job-12")
+    + ended(9, "x", reason=LENGTH)
+)  # fmt: skip
 UPDATED_BEFORE = (  # the access log is not written
     started() + said(9, "Start update_weights. Load format=auto") + used("r-1", 12, 12)[:1] + used("x", 12, 12)[:1]
     + prefill(12, 0, new=2) + used("r-1", 12, 15, ABORTED)[1:] + used("x", 12, 15, ABORTED)[1:]
@@ -154,6 +159,9 @@ CASES = {
     },
     "one whose prefix met the abort with its last token": Case(LAST_TOKEN, "job-12", says="abort-prefix-collision"),
     "one that was there alone, before the queue, when all was aborted": Case(ALONE_AND_EARLY, "j", says="abort-all"),
+    "one beside a refusal that imitates an abort": Case(
+        IMITATED, "job-12", {"abort-prefix-collision"}, says="explicit-abort"
+    ),
     "one that came when a weight update had begun": Case(
         UPDATED_BEFORE, "r-1", {"weight-update-abort"}, says="pause-abort"
     ),
