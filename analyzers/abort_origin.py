@@ -277,12 +277,16 @@ def _prefix_timed_out(scene: Scene, attempt: Attempt) -> Finding | None:
 
 
 def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
-    """`/abort_request` near the end: for this rid, for a rid that is its prefix, or for all."""
+    """`/abort_request` near the end: for this rid, for a rid that is its prefix, or for all.
+
+    Where another end explains the call, a rid that came before the log begins may have been left without a line.
+    """
     stroke = crowd(scene, attempt)
     if not abort_calls.near(stroke):
         return None
     finding = _called(scene, attempt, stroke)
-    if finding is not None and prefixes.any_root(scene, attempt, stroke):
+    unknown = not abort_calls.fresh(stroke) and (attempt.received is None or not scene.life.whole)
+    if finding is not None and (unknown or prefixes.any_root(scene, attempt, stroke)):
         finding.admit("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"])
     if finding is not None and _of_all(stroke):
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != "abort-all"]

@@ -124,6 +124,9 @@ IMITATED = (  # a client's regex is quoted in the refusal, and chosen to end lik
     + ended(5, "job-1", reason=refused("Failed to compile regex grammar: Aborted by AbortReq.")) + ended(5, "job-12")
     + ended(9, "x", reason=LENGTH)
 )  # fmt: skip
+BEGUN_LATE = (  # the call ended `x`; the client of the stream `job-1`, which came before the log begins, left silently
+    decode([3], 3) + answered(5, CALL) + ended(5, "x") + decode([6], 2) + ended(7, "job-12") + later(10)
+)  # fmt: skip
 UPDATED_BEFORE = (  # the access log is not written
     started() + said(9, "Start update_weights. Load format=auto") + used("r-1", 12, 12)[:1] + used("x", 12, 12)[:1]
     + prefill(12, 0, new=2) + used("r-1", 12, 15, ABORTED)[1:] + used("x", 12, 15, ABORTED)[1:]
@@ -159,6 +162,7 @@ CASES = {
     },
     "one whose prefix met the abort with its last token": Case(LAST_TOKEN, "job-12", says="abort-prefix-collision"),
     "one that was there alone, before the queue, when all was aborted": Case(ALONE_AND_EARLY, "j", says="abort-all"),
+    "one whose prefix may have come before the log begins": Case(BEGUN_LATE, "job-12", says="abort-prefix-collision"),
     "one beside a refusal that imitates an abort": Case(
         IMITATED, "job-12", {"abort-prefix-collision"}, says="explicit-abort"
     ),
