@@ -137,7 +137,8 @@ class Attempt:
         Whom an abort meets in the grammar queue ends when its stub has run, which waits behind others (0.4.7 to 0.5.23,
         constrained/grammar_manager.py:abort_requests, before 0.5.8 managers/scheduler.py:abort_request).
         """
-        told, finish = self.of(Event.REQUEST_REJECTED, Event.EPD_FAILED, Event.PD_FAILED), self.finish
+        finish = self.finish
+        told = self.of(Event.REQUEST_REJECTED, Event.EPD_FAILED, Event.PD_FAILED) if self.facts else []
         early = next(filter(aborted_early, told), None)
         if early is None or early.at is None or finish is None or finish.at is None:
             return early or finish
