@@ -346,6 +346,7 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
         finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
     if (decides := switched(scene, attempt)) is not None:
         finding.candidates.append(("finished", decides))
+    finding.candidates += disconnects.unanswered(scene, attempt, scene.life.size)
     if _records_alone(scene):
         if len(scene.by_rid) == 1:
             finding.confidence = "not-established"

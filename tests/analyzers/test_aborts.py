@@ -266,7 +266,9 @@ def alike(words: str = NOTICED) -> Story:
     return behind(came + left("job-1", 28, words) + left("job-10", 84, words), 2, 30)
 
 
+HANGS = came("run") + used("w-1", 10, 10)[:1] + CALLED + ended(40, "run", reason=LENGTH)
 IN_QUEUE = {
+    "one that an operator aborts and whose client still waits": (HANGS, "w-1", LEFT, "explicit-abort"),
     "two that an operator aborts": (BOTH, "w-1", LEFT, "explicit-abort"),
     "one that an operator aborts": (ALONE, "w-1", LEFT, "explicit-abort"),
     "a stream that an operator aborts": (BOTH, "ws-1", frozenset[str](), "explicit-abort"),
