@@ -22,7 +22,8 @@ def near(stroke: Stroke) -> list[Call]:
     scene = stroke.scene
     calls = scene.calls_between("abort", stroke.ends[0] - CALL_BEFORE, stroke.ends[-1] + CALL_AFTER)
     first = min((a.order for a in stroke if a.received is not None), default=-1)
-    late = max((a.ended_at or 0.0) + (a.finish.at_error or 0.0) for a in stroke if a.finish is not None)
+    lines = [line for a in stroke if (line := a.cut) is not None]
+    late = max((line.at or 0.0) + (line.at_error or 0.0) for line in lines)
     return [
         c
         for c in calls
@@ -43,7 +44,7 @@ def _after(call: Call, late: float) -> bool:
 
 @per_scene
 def _plain_end_orders(scene: Scene) -> list[int]:
-    return sorted(a.finish_order or 0 for a in scene.plain_ends)
+    return sorted(map(scene.cut_order, scene.plain_ends))
 
 
 @per_stroke

@@ -8,10 +8,17 @@ who else ended with it. An access line carries no rid, so a caller known only by
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from sglang_lifecycle.analyzers import abort_calls, prefixes, rid_validity, session_params, twins
+from sglang_lifecycle.analyzers import (
+    abort_calls,
+    engine_calls,
+    prefixes,
+    rid_validity,
+    session_params,
+    timeouts,
+    twins,
+)
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import (
     ABORT_BY_PREFIX,
@@ -22,21 +29,19 @@ from sglang_lifecycle.analyzers.behaviours import (
     TIMEOUT_BY_RID,
 )
 from sglang_lifecycle.analyzers.finding import Cause, Finding, Possible, undecided
-from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, ENGINE_CALL, Call, Scene
+from sglang_lifecycle.analyzers.limits import KINDS
+from sglang_lifecycle.analyzers.scene import Call, Scene
 from sglang_lifecycle.analyzers.strokes import (
-    TOGETHER,
     Stroke,
     crowd,
-    held_back,
+    cut_at,
     in_chunks,
     per_stroke,
     surely_met,
     survivors,
 )
-from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS
+from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS, aborted_early
 from sglang_lifecycle.parsers.evidence import Event, Fact
-
-_PAUSE = 5.0  # seconds by which a pause answers after the last end: it aborts each second what is left
 
 _POSSIBLE = {
     "explicit-abort": ABORT_FINISHES,
@@ -65,6 +70,7 @@ WOULD_DECIDE = {
     "pause-abort": "the access log with /pause_generation around the end",
     "weight-update-abort": "the access log with /update_weights… around the end",
     "running-timeout": "SGLANG_REQ_RUNNING_TIMEOUT of the server: a prompt that is prefilled in chunks ends like this",
+    "timeout-prefix-collision": "which rid was aborted: the caller's log, or --log-level debug",
     "duplicate-rid": "which request of its rid the abort was sent for: the log of its client",
     "client-disconnect": "the proxy's or client's log: did it close the connection?",
 }
@@ -91,12 +97,9 @@ _REFUSED = frozenset({"session-parent-unknown", "session-parent-unfinished"})
 
 def resolve(scene: Scene, attempt: Attempt) -> Finding:
     """Who aborted an attempt whose `Finish` gives no reason."""
-    for rule in (_grammar, _replaced, rid_validity.old_refusal, _twin_left, _prefix_left, _engine_call, _abort_call):
-        finding = rule(scene, attempt)
-        if finding is not None:
-            break
-    else:
-        finding = _unseen(scene, attempt)
+    rules = (_grammar, _replaced, rid_validity.old_refusal, *_STROKES)
+    finding = next((found for rule in rules if (found := rule(scene, attempt)) is not None), None)
+    finding = finding or _unseen(scene, attempt)
     for cause in _further(scene, attempt):
         finding.admit(cause, WOULD_DECIDE[cause])
     if finding.cause in _REFUSED:
@@ -115,6 +118,8 @@ def _further(scene: Scene, attempt: Attempt) -> list[str]:
     found = []
     if finish.message_id == "abort_in_waiting_queue" and release.may_have(TIMEOUT_BY_RID) and in_chunks(scene, attempt):
         found.append("running-timeout")
+    if _timed_out(scene, attempt):
+        found.append("timeout-prefix-collision")
     at_once = (finish.completion_tokens or 0) <= 1
     if attempt.parent_rid is not None and at_once and release.may_have(PARENT_REFUSED_SILENTLY):
         found += sorted(_REFUSED)
@@ -125,28 +130,14 @@ def _further(scene: Scene, attempt: Attempt) -> list[str]:
 
 def early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """Who aborted a request that had not reached the waiting queue: the reason's text itself says that it was one."""
-    at = said.at
-    calls = scene.calls_between("abort", at - CALL_BEFORE, at + CALL_AFTER) if at is not None else []
-    arrived = attempt.received_at
-    calls = [
-        c for c in calls if c.order > attempt.order or (arrived is not None and (c.at or 0.0) >= arrived - CALL_AFTER)
-    ]
-    engine = scene.engine_causes(at) if at is not None else []
-    if not calls:
-        names = ["explicit-abort", "client-disconnect", "abort-all", *engine]
-        return undecided("Aborted before it reached the waiting queue.", [(c, WOULD_DECIDE[c]) for c in names], [said])
-    together = Stroke(
-        scene, [a for a in scene.plain_ends if at is not None and abs((a.ended_at or 0.0) - at) <= TOGETHER]
-    )
-    prefix = any(attempt.rid.startswith(a.rid) for a in together)
-    names = ["explicit-abort", *["abort-all"] * bool(together), *["abort-prefix-collision"] * prefix, *engine]
-    lived_on = any(surely_met(scene, a, calls[-1]) for a in survivors(together, calls[-1]))
-    everyone = len(together) >= len(calls) and not prefix and not lived_on
-    text = "Aborted by a call of /abort_request before it reached the waiting queue"
-    text += f", together with {len(together)} others." if everyone else "."
-    cause = "abort-all" if everyone else "abort-prefix-collision" if prefix else "explicit-abort"
-    finding = Finding(cause, "likely", text, [calls[-1].fact, said])
-    finding.candidates = [(name, WOULD_DECIDE[name]) for name in names if name != cause]
+    finding = next((found for rule in _STROKES if (found := rule(scene, attempt)) is not None), None)
+    if finding is None:
+        names = ["client-disconnect", *_possible(scene, of_a_session=False)]
+        text = "Aborted before it reached the waiting queue."
+        return undecided(text, [(c, WOULD_DECIDE[c]) for c in names], [said])
+    finding.evidence += [said] * (said not in finding.evidence)
+    if _timed_out(scene, attempt):
+        finding.admit("timeout-prefix-collision", WOULD_DECIDE["timeout-prefix-collision"])
     return finding
 
 
@@ -174,7 +165,7 @@ def _grammar(_: Scene, attempt: Attempt) -> Finding | None:
 def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     """A pause in abort mode or a weight update ends everything in flight, then answers (0.4.9 to 0.5.23)."""
     stroke = crowd(scene, attempt)
-    engine = _engine(scene, attempt, stroke)
+    engine = engine_calls.near(scene, attempt, stroke)
     if engine is None:
         return None
     kind, start, call = engine
@@ -182,69 +173,18 @@ def _engine_call(scene: Scene, attempt: Attempt) -> Finding | None:
     if aborts and start is None:
         return None
     what = "a weight update" if kind == "weight-update-abort" else "/pause_generation in abort mode"
-    lines = [f for f in (start, attempt.finish, call.fact if call is not None else None) if f is not None]
+    lines = [f for f in (start, attempt.cut, call.fact if call is not None else None) if f is not None]
     others = f", together with {len(stroke) - 1} others" if len(stroke) > 1 else ""
     finding = Finding(kind, "likely", f"Cut by {what}{others}; nothing that was in flight outlived it.", lines)
     roots = bool(prefixes.left(scene, attempt) or prefixes.silent(scene, attempt))
-    roots = roots or (bool(aborts) and prefixes.any_root(scene, attempt, stroke))
-    others_too = [c for c in scene.engine_causes(attempt.ended_at or 0.0) if c != kind]
-    names = ["explicit-abort", "abort-all", *["abort-prefix-collision"] * roots, *others_too]
-    finding.candidates = [(c, WOULD_DECIDE[c]) for c in names]
-    if not aborts:
+    blind = not scene.sees_access
+    roots = roots or ((bool(aborts) or blind) and prefixes.any_root(scene, attempt, stroke))
+    names = ["explicit-abort", "abort-all", *["abort-prefix-collision"] * roots, *["pause-abort"] * blind]
+    for cause in [*names, *scene.engine_causes(cut_at(attempt))]:
+        finding.admit(cause, WOULD_DECIDE[cause])
+    if not aborts and not blind:
         finding.ruled_out.append(Cause("abort-all", "no /abort_request stands before the end"))
     return finding
-
-
-def _engine(scene: Scene, attempt: Attempt, stroke: Stroke) -> tuple[str, Fact | None, Call | None] | None:
-    """The pause or weight update that may have ended a stroke: its cause, the line of its start, and of its answer."""
-    ended, order = attempt.ended_at, attempt.finish_order or 0
-    if ended is None:
-        return None
-    calls = [
-        c for kind, within in (("pause", _PAUSE), ("weights", ENGINE_CALL))
-        for c in scene.calls_between(kind, ended - CALL_AFTER, ended + within)
-        if c.order > order and not _served_between(scene, ended, c)
-    ]  # fmt: skip
-    starts = [
-        f for f in scene.updates_between(ended - CALL_BEFORE, ended + CALL_AFTER)
-        if not _over_before(scene, f, attempt) and not _begun_after(stroke, f)
-    ]  # fmt: skip
-    call = min(calls, key=lambda c: c.order, default=None)
-    if call is None and not starts:
-        return None
-    answered = call.order if call is not None else order
-    if any(not held_back(scene, other, answered) for other in survivors(stroke)):
-        return None
-    kind = "weight-update-abort" if starts or (call is not None and call.kind == "weights") else "pause-abort"
-    return kind, starts[0] if starts else None, call
-
-
-def _served_between(scene: Scene, ended: float, call: Call) -> bool:
-    """Whether a request came after an end and went well before a call was answered, which then had not begun."""
-    if call.at is None:
-        return False
-    known: dict[tuple[float, int], bool] = scene.memo.setdefault(_served_between, {})  # many end in one moment
-    asked = ended, call.order
-    if asked not in known:
-        known[asked] = any(
-            attempt.went_well
-            and (attempt.received_at or 0.0) > ended + CALL_AFTER
-            and (attempt.ended_at or call.at) < call.at - CALL_AFTER
-            for attempt in scene.ended_between(ended, call.at)
-        )
-    return known[asked]
-
-
-def _over_before(scene: Scene, start: Fact, attempt: Attempt) -> bool:
-    """Whether a weight update was answered before a request came."""
-    begun = scene.places[id(start)]
-    answers = scene.call_orders.get("weights", [])
-    return bisect_right(answers, begun) < bisect_left(answers, attempt.order)
-
-
-def _begun_after(stroke: Stroke, start: Fact) -> bool:
-    """Whether a weight update began after a stroke: one process writes that line, then aborts, then writes the ends."""
-    return start.process in stroke.logs and stroke.scene.places[id(start)] > stroke.last + abort_calls.LATE
 
 
 def _replaced(scene: Scene, attempt: Attempt) -> Finding | None:
@@ -266,7 +206,7 @@ def _twin_left(scene: Scene, attempt: Attempt) -> Finding | None:
     gone, stroke = twins.left(scene, attempt), crowd(scene, attempt)
     if gone is None:
         return None
-    calls = abort_calls.near(stroke) or _engine(scene, attempt, stroke)
+    calls = abort_calls.near(stroke) or engine_calls.near(scene, attempt, stroke)
     if calls and scene.places[id(gone)] < attempt.order:
         return None  # it came later, and something else may have ended it
     text = "The client of an earlier request with its rid left, and the abort of that rid ended this one."
@@ -287,7 +227,7 @@ def _prefix_left(scene: Scene, attempt: Attempt) -> Finding | None:
     if not roots or abort_calls.fresh(stroke):
         return None
     root, gone = roots[0]
-    engine = _engine(scene, attempt, stroke)
+    engine = engine_calls.near(scene, attempt, stroke)
     if engine is not None and any(not a.rid.startswith(root.rid) for a in stroke):
         return None  # others fell as well
     cause, what = _PREFIX_ENDS[gone.event]
@@ -306,18 +246,52 @@ _PREFIX_ENDS = {
 """What aborts a request by its rid, without a call."""
 
 
+def _timed_out(scene: Scene, attempt: Attempt) -> list[Attempt]:
+    """Those whose timeout may have hit it without its text: its grammar compiled, or its prompt was read in chunks."""
+    if not (_came_early(attempt) or (stage(attempt) == "waiting" and in_chunks(scene, attempt))):
+        return []
+    roots = (root for kind in KINDS for root in timeouts.roots_of(scene, attempt, kind))
+    return [root for root in roots if root.finish is not None and root.finish.message_id in KINDS]
+
+
+def _came_early(attempt: Attempt) -> bool:
+    """Whether an abort met it before it came to the queue."""
+    return attempt.cut is not None and aborted_early(attempt.cut)
+
+
+def _prefix_timed_out(scene: Scene, attempt: Attempt) -> Finding | None:
+    """The timeout of a rid that is its prefix, which is an abort of that rid (0.5.20 to 0.5.23)."""
+    roots, stroke = _timed_out(scene, attempt), crowd(scene, attempt)
+    if not roots or not _came_early(attempt) or abort_calls.fresh(stroke):
+        return None
+    root, engine = roots[0], engine_calls.near(scene, attempt, stroke)
+    assert root.finish is not None
+    kind = KINDS[root.finish.message_id or ""]
+    text = f"The {kind.name} timeout of {root.rid!r} is an abort of every rid that begins with it, and this one does."
+    finding = Finding("timeout-prefix-collision", "likely", text, [*_ends(root), *_ends(attempt)])
+    reached = f"{root.rid!r} reached its {kind.name} timeout"
+    finding.chain.append(Cause(kind.cause, reached, _ends(root), rid=root.rid))
+    names = ["explicit-abort", *([engine[0]] if engine is not None else [])]
+    finding.candidates += [(name, WOULD_DECIDE[name]) for name in names]
+    return finding
+
+
 def _abort_call(scene: Scene, attempt: Attempt) -> Finding | None:
-    """`/abort_request` near the end: for this rid, for a rid that is its prefix, or for all."""
+    """`/abort_request` near the end: for this rid, for a rid that is its prefix, or for all.
+
+    Where another end explains the call, a rid that came before the log begins may have been left without a line.
+    """
     stroke = crowd(scene, attempt)
     if not abort_calls.near(stroke):
         return None
     finding = _called(scene, attempt, stroke)
-    if finding is not None and prefixes.any_root(scene, attempt, stroke):
+    unknown = not abort_calls.fresh(stroke) and (attempt.received is None or not scene.life.whole)
+    if finding is not None and (unknown or prefixes.any_root(scene, attempt, stroke)):
         finding.admit("abort-prefix-collision", WOULD_DECIDE["abort-prefix-collision"])
     if finding is not None and _of_all(stroke):
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != "abort-all"]
         finding.admit("abort-all", WOULD_DECIDE["abort-all"])
-    engine = _engine(scene, attempt, stroke)
+    engine = engine_calls.near(scene, attempt, stroke)
     if finding is not None and engine is not None and engine[0] not in dict(finding.candidates):
         finding.admit(engine[0], WOULD_DECIDE[engine[0]])
         finding.ruled_out = [each for each in finding.ruled_out if each.cause != engine[0]]
@@ -352,13 +326,12 @@ def _rootless(stroke: Stroke) -> int:
 
 def _called(scene: Scene, attempt: Attempt, stroke: Stroke) -> Finding | None:
     """What the abort calls near a stroke tell of it, and of one that it ended."""
-    assert attempt.finish is not None
     calls, members = abort_calls.taken(stroke), _unexplained(stroke)
     if _explained(scene, attempt):
         members = Stroke(scene, [a for a in stroke if a is attempt or not _explained(scene, a)])
     alone, rootless = len(members) == 1, _rootless(members)
     lives_on = _outlived(members, calls[0])
-    lines: list[Fact] = [calls[0].fact, attempt.finish]
+    lines = [calls[0].fact, *_ends(attempt)]
     shorter = members.roots(attempt)
     before = [call for call in calls if call.order < members.fell] or calls  # one that follows: who comes next
     if shorter and rootless <= len(before) < len(members):
@@ -433,12 +406,11 @@ def _collision(
     if not scene.release.may_have(ABORT_BY_PREFIX):
         return None
     root = shorter[0]
-    assert attempt.finish is not None
     finding = Finding(
         "abort-prefix-collision",
         "likely",
         f"The abort named {root.rid!r}; the scheduler aborts every rid that begins with it, and this one does.",
-        [calls[0].fact, attempt.finish],
+        [calls[0].fact, *_ends(attempt)],
     )
     finding.chain.append(
         Cause("explicit-abort", f"{root.rid!r} was aborted by /abort_request", _ends(root), rid=root.rid)
@@ -450,7 +422,7 @@ def _collision(
 
 
 def _ends(attempt: Attempt) -> list[Fact]:
-    return [attempt.finish] if attempt.finish is not None else []
+    return [attempt.cut] if attempt.cut is not None else []
 
 
 def _unseen(scene: Scene, attempt: Attempt) -> Finding:
@@ -460,14 +432,22 @@ def _unseen(scene: Scene, attempt: Attempt) -> Finding:
         missing = "the access log: without it no abort call, pause or weight update can be seen"
     else:
         missing = "an abort call, pause or weight update near its end"
-    session = attempt.session_id is not None
-    names = [
-        cause
-        for cause, behaviour in _POSSIBLE.items()
-        if scene.release.may_have(behaviour) and (session or not cause.startswith("session-"))
-    ]
+    names = _possible(scene, of_a_session=attempt.session_id is not None)
     finding = undecided(
         "Aborted on request, but no line shows who asked for it.", [(c, WOULD_DECIDE[c]) for c in names], lines
     )
     finding.missing.append(missing)
     return finding
+
+
+def _possible(scene: Scene, of_a_session: bool) -> list[str]:
+    """What may stand behind an abort of which nothing is seen."""
+    return [
+        cause
+        for cause, behaviour in _POSSIBLE.items()
+        if scene.release.may_have(behaviour) and (of_a_session or not cause.startswith("session-"))
+    ]
+
+
+_STROKES = (_twin_left, _prefix_left, _prefix_timed_out, _engine_call, _abort_call)
+"""Who aborts a request wherever it stands, in the order in which they are asked."""

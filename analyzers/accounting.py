@@ -191,15 +191,16 @@ def apart(attempt: Attempt) -> bool:
 def _apart(scene: Scene) -> tuple[list[int], list[int]]:
     """The places from which on attempts that finish may not have been in the engine, and until which; each in order.
 
-    Before they were in it the first batch that takes somebody in after they came may be theirs; after it their time
-    stats are written, and their `Finish` when the API server comes to it.
+    Before they were in it the last batch that takes somebody in before they end may be theirs: a grammar compiles while
+    others come and go. After it their time stats are written, and their `Finish` when the API server comes to it.
     """
     found = [a for a in scene.attempts if a.received is not None and a.finish_order is not None and apart(a)]
     taken = taking(scene)
     until = []
     for attempt in found:
-        at = bisect.bisect_right(taken, attempt.order)
-        until.append(min(taken[at] if at < len(taken) else scene.life.size, attempt.finish_order or 0))
+        end = attempt.finish_order or 0
+        at = bisect.bisect_left(taken, end) - 1
+        until.append(taken[at] if at >= 0 and taken[at] > attempt.order else end)
     began = [a.order for a in found]
     for attempt in scene.attempts if scene.life.of(Event.REQUEST_STATS) else ():
         stats = attempt.of(Event.REQUEST_STATS)

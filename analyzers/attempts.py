@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from sglang_lifecycle.analyzers import fingerprint
 from sglang_lifecycle.analyzers.lives import Life, times
+from sglang_lifecycle.analyzers.texts import aborted_early
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _EVENT = attrgetter("event")
@@ -120,8 +121,29 @@ class Attempt:
 
     @property
     def ended_at(self) -> float | None:
-        """When its `Finish` was written, UTC epoch seconds."""
-        return self.finish.at if self.finish is not None else None
+        """When its `Finish` was written, UTC epoch seconds: by the time that it took, where the record has no stamp."""
+        finish, record = self.finish, self.received
+        if finish is None or finish.at is None or (finish.at_error or 0.0) <= _COARSE:
+            return finish.at if finish is not None else None
+        if record is None or record.at is None or finish.e2e_s is None:
+            return finish.at
+        coarse, end = finish.at_error or 0.0, record.at + finish.e2e_s
+        return end if (record.at_error or 0.0) < coarse and abs(end - finish.at) <= coarse else finish.at
+
+    @property
+    def cut(self) -> Fact | None:
+        """The line that tells of its end first: that of an abort on its way to the queue, else its `Finish`.
+
+        Whom an abort meets in the grammar queue ends when its stub has run, which waits behind others (0.4.7 to 0.5.23,
+        constrained/grammar_manager.py:abort_requests, before 0.5.8 managers/scheduler.py:abort_request).
+        """
+        finish = self.finish
+        told = self.of(Event.REQUEST_REJECTED, Event.EPD_FAILED, Event.PD_FAILED) if self.facts else []
+        early = next(filter(aborted_early, told), None)
+        if early is None or early.at is None or finish is None or finish.at is None:
+            return early or finish
+        at_once = aborted_early(finish) and finish.at - early.at <= _AT_ONCE
+        return finish if at_once else early  # among the API server's lines its own place is the surer one
 
     @property
     def ends(self) -> tuple[float, ...]:
@@ -389,6 +411,7 @@ def _out_of_turn(ended: Attempt, begun: Attempt) -> bool:
 _OF_BOTH = ("stream", "session", "max_new_tokens", "prompt_ids", "opening")
 _TORN = 10.0  # seconds that lie beside what a `Finish` tells of, at most: before its `Receive` is timed, and behind it
 _COARSE = 1.0  # seconds by which the time of a `Receive` may be off
+_AT_ONCE = 1.5  # seconds from the scheduler's line of an abort to the end of a stub that waited for nobody
 _FINE = 0.01  # seconds: no two records of one rid are so close in time
 _NEAR = 40  # facts by which a collector may deliver lines out of turn
 _NAMED_BEFORE = 60.0  # seconds from a line that names a rid to the record that it precedes

@@ -18,7 +18,40 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding | None:
     gone = next(iter(attempt.of(Event.CLIENT_DISCONNECTED)), None)
     if gone is None or deaths.too_late(scene, gone):
         return None
-    return _reply_lost(scene, attempt, gone) or _displaced(scene, attempt, gone) or _left(scene, attempt, gone)
+    rules = (_failed_before, _reply_lost, _displaced)
+    finding = next((found for rule in rules if (found := rule(scene, attempt, gone)) is not None), None)
+    return finding or _left(scene, attempt, gone)
+
+
+def _failed_before(scene: Scene, attempt: Attempt, gone: Fact) -> Finding | None:
+    """The memory, encoder or disaggregation code had ended it before its client left: the reply was lost, or late.
+
+    A disconnect's abort is sent when its line is written (managers/tokenizer_manager.py:_wait_one_response).
+    """
+    failed = _failure(scene, attempt)
+    if failed is None or not _surely_before(failed.evidence[0], gone):
+        return None
+    failed.effects.append("reply-lost")
+    failed.evidence.append(gone)
+    return failed
+
+
+def _failure(scene: Scene, attempt: Attempt) -> Finding | None:
+    """What a line of that code says ended it; an abort may be the disconnect's own."""
+    lines = attempt.of(Event.KV_ABORTED, Event.EPD_FAILED, Event.PD_FAILED)
+    finding = outcomes.failure(scene, attempt, lines[0]) if lines else None
+    possible = {finding.cause, *dict(finding.candidates)} if finding is not None else set()
+    return None if possible & {"not-established", "client-disconnect"} else finding
+
+
+def _surely_before(one: Fact, other: Fact) -> bool:
+    """Whether a line was written before another, whatever their times may be off."""
+    if one.at is None or other.at is None:
+        return False
+    return one.at + (one.at_error or 0.0) < other.at - (other.at_error or 0.0)
+
+
+_ORDER = "when the client left: its own log, or the proxy's"
 
 
 def _reply_lost(scene: Scene, attempt: Attempt, gone: Fact) -> Finding | None:
@@ -67,6 +100,9 @@ def _left(scene: Scene, attempt: Attempt, gone: Fact) -> Finding:
     how = {1: "at its 4 s poll", 3: "at an output"}.get(kind if isinstance(kind, int) else 0, "")
     hung = unanswered(scene, attempt, scene.places[id(gone)])
     others = [*_OR_LOST * scene.several_workers, *hung, *_OR_TWIN * (twins.displaced(scene, attempt) is not None)]
+    failed = _failure(scene, attempt)
+    if failed is not None and not _surely_before(gone, failed.evidence[0]):
+        others.append((failed.cause, _ORDER))
     finding = Finding(
         "client-disconnect",
         "likely" if others else "proven",

@@ -173,7 +173,7 @@ def _clocked(finish: Fact) -> bool:
 
 def finely_dated(attempt: Attempt) -> bool:
     """Whether the log tells its end more finely than to the second."""
-    error = attempt.finish.at_error if attempt.finish is not None else None
+    error = attempt.cut.at_error if attempt.cut is not None else None
     return error is not None and error < ITERATION / 2
 
 

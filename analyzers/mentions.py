@@ -13,8 +13,10 @@ from sglang_lifecycle.analyzers import deaths, disconnects, outcomes, samples, t
 from sglang_lifecycle.analyzers.accounting import gone_by, seen
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
+from sglang_lifecycle.analyzers.hidden import hidden
 from sglang_lifecycle.analyzers.responses import GONE, POLL
 from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.texts import EARLY_ABORTS
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _REFUSED_WITHIN = 2.0  # seconds from `Receive` to the status of a request that the API server refuses
@@ -31,6 +33,8 @@ def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
     if not rejected:
         return None
     finding = outcomes.by_message(scene, attempt, rejected[0])
+    if rejected[0].message_id in EARLY_ABORTS:
+        return _aborted_early(scene, attempt, finding)
     finding.missing.append("its Finish: a refused request waits in the queue, where something else may have ended it")
     if attempt.received is not None and not scene.hides_finishes:
         end = deaths.death(scene) or deaths.replaced(scene)
@@ -52,6 +56,19 @@ def _refused(scene: Scene, attempt: Attempt) -> Finding | None:
         return unsure
     others = ("client-disconnect", "waiting-timeout", "explicit-abort")
     finding.soften(*((other, "its Finish: the refusal is told when its turn in the queue comes") for other in others))
+    return finding
+
+
+def _aborted_early(scene: Scene, attempt: Attempt, finding: Finding) -> Finding:
+    """An abort met it before the queue; of a stream without a `Finish` it is that of its client, which had left."""
+    if finding.cause == "not-established" and attempt.stream and not hidden(scene, attempt):
+        text = "An abort met it before the queue, and its stream has no Finish: its client had closed the connection."
+        others, lines, stage = finding.candidates, finding.evidence, finding.stage
+        finding = Finding("client-disconnect", "likely", text, [*attempt.begun, *lines], stage=stage)
+        for name, decides in others:
+            finding.admit(name, decides)
+    finding.missing.append("its Finish: who is aborted before the queue is answered when its turn there comes")
+    finding.admit("client-disconnect", "the client's log: did it leave before the answer?")
     return finding
 
 

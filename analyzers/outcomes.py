@@ -267,7 +267,7 @@ def by_message(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     if message in ("pd_bootstrap_failed", "pd_transfer_failed"):
         return failure(scene, attempt, said)
     if message in ("aborted_by_abortreq", "aborted_by_user"):
-        return transfers.aborted_early(scene, attempt, said)
+        return transfers.met_early(scene, attempt, said)
     return _unknown_text(scene, attempt, said)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import ABORT_BY_PREFIX, GRAMMAR_ABORTS_BY_RID
 from sglang_lifecycle.analyzers.scene import CALL_AFTER, CALL_BEFORE, Scene
-from sglang_lifecycle.analyzers.strokes import TOGETHER, Stroke
+from sglang_lifecycle.analyzers.strokes import TOGETHER, Stroke, cut_at
 from sglang_lifecycle.analyzers.texts import ended_plainly
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
@@ -18,8 +18,8 @@ def left(scene: Scene, attempt: Attempt) -> list[tuple[Attempt, Fact]]:
     (managers/scheduler_components/batch_result_processor.py:_accept_grammar_tokens, before 0.5.13
     managers/scheduler_output_processor_mixin.py).
     """
-    ended = attempt.ended_at
-    if ended is None or not scene.release.may_have(ABORT_BY_PREFIX):
+    ended = cut_at(attempt)
+    if not ended or not scene.release.may_have(ABORT_BY_PREFIX):
         return []
     events = [Event.CLIENT_DISCONNECTED]
     if scene.release.may_have(GRAMMAR_ABORTS_BY_RID):
@@ -38,7 +38,7 @@ def present(scene: Scene, attempt: Attempt) -> list[Attempt]:
     Of one that it named there is no `Finish` where its client left, or it follows soon: what runs meets the abort at
     its next result, and that may be its last. And so one that ran ends later than the root that waited.
     """
-    return [a for a in scene.prefixes(attempt.rid) if a.received is not None and _was_there(a, attempt)]
+    return [a for a in scene.prefixes(attempt.rid) if a.received is not None and _was_there(scene, a, attempt)]
 
 
 def silent(scene: Scene, attempt: Attempt) -> list[Attempt]:
@@ -46,12 +46,13 @@ def silent(scene: Scene, attempt: Attempt) -> list[Attempt]:
     return [root for root in present(scene, attempt) if root.finish is None]
 
 
-def _was_there(root: Attempt, attempt: Attempt) -> bool:
-    end, over = attempt.finish_order or 0, root.finish_order
+def _was_there(scene: Scene, root: Attempt, attempt: Attempt) -> bool:
+    end, line = scene.cut_order(attempt), root.cut
+    over = scene.cut_order(root) if line is not None else None
     if root.order > end or (over is not None and over < attempt.order):
         return False  # one had ended before the other came
-    apart = abs((root.ended_at or 0.0) - (attempt.ended_at or 0.0))
-    return root.finish is None or (apart <= CALL_BEFORE and ((over or 0) > end or ended_plainly(root.finish)))
+    apart = abs(cut_at(root) - cut_at(attempt))
+    return line is None or (apart <= CALL_BEFORE and ((over or 0) > end or ended_plainly(line)))
 
 
 def any_root(scene: Scene, attempt: Attempt, stroke: Stroke) -> bool:

@@ -172,8 +172,13 @@ class Scene:
     @cached_property
     def plain_ends(self) -> list[Attempt]:
         """Attempts ended by an abort without a reason, by the place of their end: some of the times are coarse."""
-        ended = [a for a in self.attempts if a.finish is not None and ended_plainly(a.finish)]
-        return sorted(ended, key=lambda a: a.finish_order or 0)
+        ended = [a for a in self.attempts if (line := a.cut) is not None and ended_plainly(line)]
+        return sorted(ended, key=self.cut_order)
+
+    def cut_order(self, attempt: Attempt) -> int:
+        """The place of the line that tells first of an attempt's end; 0 where none does."""
+        line = attempt.cut
+        return (attempt.finish_order or 0) if line is None or line is attempt.finish else self.places[id(line)]
 
     @cached_property
     def ended_with(self) -> dict[str, list[Attempt]]:
@@ -350,7 +355,7 @@ _COARSE = 1.0  # seconds by which the time of a line without one may be off, mor
 
 def _soonest_end(attempt: Attempt) -> float:
     """The earliest time of an attempt's end, UTC epoch seconds, where its record has no time of its own."""
-    finish, ended = attempt.finish, attempt.ended_at or 0.0
+    finish, ended = attempt.finish, attempt.finish.at or 0.0 if attempt.finish is not None else 0.0
     error = finish.at_error or 0.0 if finish is not None else 0.0
     return ended - error if error > _COARSE else ended
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from sglang_lifecycle.analyzers import deaths, disconnects, dumped, mentions, missing, unlogged
-from sglang_lifecycle.analyzers.accounting import MARGIN, gone_by
+from sglang_lifecycle.analyzers.accounting import MARGIN, gone_by, held
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import QUEUE_ABORTED_KEPT
 from sglang_lifecycle.analyzers.finding import Finding, Possible, undecided
@@ -88,9 +88,10 @@ def _dies_of(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
 
 
 def _idle(scene: Scene, attempt: Attempt, end: deaths.Death) -> Finding | None:
-    """An idle server received it long before it died, and formed no batch."""
+    """An idle server received it long before it died, and formed no batch, though neither it nor its engine stood."""
     known = dumped.unfinished(attempt) is not None or deaths.death(scene) is None
-    if known or not _never_scheduled(scene, attempt, end):
+    stuck = end.cause == "watchdog-timeout" or held(scene, attempt)
+    if known or stuck or not _never_scheduled(scene, attempt, end):
         return None
     text = "Received by an idle server and never scheduled, long before the server died; no line says why."
     causes = ("client-disconnect", "input-too-long", end.cause)
@@ -218,6 +219,7 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
             scene, attempt, scene.places[id(gone)] if gone else scene.life.size
         )
         _admit_refusals(scene, finding)
+        _admit_compiling(scene, attempt, gone, finding)
         for name in unlogged.causes(scene, attempt, gone):
             finding.admit(name, "its Finish, if the logs lack it: others ended so just then")
         return finding
@@ -230,7 +232,27 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
         lines,
     )  # fmt: skip
     _admit_refusals(scene, finding)
+    _admit_compiling(scene, attempt, gone, finding)
     return finding
+
+
+def _admit_compiling(scene: Scene, attempt: Attempt, gone: Fact | None, finding: Finding) -> None:
+    """Whose grammar compiles no batch line counts, and level 0 of the request log does not tell who has one (0.4.9 on).
+
+    It compiles for 300 s at most to 0.5.7 (managers/scheduler.py:move_ready_grammar_requests), later for 10000 polls
+    (constrained/grammar_manager.py:get_ready_grammar_requests).
+    """
+    record, end = attempt.received, deaths.death(scene)
+    if gone is None or gone.event not in BATCHES or record is None or "grammar" in record.detail:
+        return
+    died = end if end is not None and end.order > attempt.order else None
+    over = died.at if died is not None else scene.life.end
+    if record.at is not None and over is not None and over - record.at <= _COMPILES:
+        cause = died.cause if died is not None else "in-flight"
+        finding.admit(cause, "--log-requests-level 1: whether it had a grammar, which may have compiled until then")
+
+
+_COMPILES = 600.0  # seconds for which a grammar compiles, at most
 
 
 def _admit_refusals(scene: Scene, finding: Finding) -> None:
@@ -324,6 +346,7 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
         finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
     if (decides := switched(scene, attempt)) is not None:
         finding.candidates.append(("finished", decides))
+    finding.candidates += disconnects.unanswered(scene, attempt, scene.life.size)
     if _records_alone(scene):
         if len(scene.by_rid) == 1:
             finding.confidence = "not-established"

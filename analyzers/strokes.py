@@ -49,22 +49,22 @@ class Stroke:
     @cached_property
     def fell(self) -> int:
         """The place of the first end."""
-        return min((a.finish_order or 0 for a in self.members), default=0)
+        return min(map(self.scene.cut_order, self.members), default=0)
 
     @cached_property
     def last(self) -> int:
         """The place of the last end."""
-        return max((a.finish_order or 0 for a in self.members), default=0)
+        return max(map(self.scene.cut_order, self.members), default=0)
 
     @cached_property
     def ends(self) -> list[float]:
         """When they ended, UTC epoch seconds, in order."""
-        return sorted(a.ended_at for a in self.members if a.ended_at is not None)
+        return sorted(filter(None, map(cut_at, self.members)))
 
     @cached_property
     def logs(self) -> frozenset[str]:
         """The processes whose logs have the ends."""
-        return frozenset(a.finish.process for a in self.members if a.finish is not None)
+        return frozenset(line.process for a in self.members if (line := a.cut) is not None)
 
     @cached_property
     def _by_rid(self) -> dict[str, list[Attempt]]:
@@ -85,7 +85,8 @@ per_stroke = once
 
 def crowd(scene: Scene, attempt: Attempt) -> Stroke:
     """The attempts that ended plainly in the same stroke, the one asked for included."""
-    return Stroke(scene, [attempt]) if attempt.ended_at is None else _strokes(scene)[attempt]
+    dated = attempt.cut is not None and attempt.cut.at is not None
+    return (_strokes(scene).get(attempt) if dated else None) or Stroke(scene, [attempt])
 
 
 @per_scene
@@ -94,21 +95,27 @@ def _strokes(scene: Scene) -> dict[Attempt, Stroke]:
     calls = scene.call_orders.get("abort", [])
     found: list[list[Attempt]] = []
     for attempt in scene.plain_ends:
-        if found and _one_stroke(found[-1][-1], attempt, calls):
+        if found and _one_stroke(scene, found[-1][-1], attempt, calls):
             found[-1].append(attempt)
         else:
             found.append([attempt])
     return {attempt: stroke for members in found for stroke in [Stroke(scene, members)] for attempt in members}
 
 
-def _one_stroke(earlier: Attempt, later: Attempt, calls: Sequence[int]) -> bool:
+def _one_stroke(scene: Scene, earlier: Attempt, later: Attempt, calls: Sequence[int]) -> bool:
     """Whether two neighbouring ends fell together: close in time, both there, and no further abort call between."""
-    if abs((later.ended_at or 0.0) - (earlier.ended_at or 0.0)) > TOGETHER:
+    if abs(cut_at(later) - cut_at(earlier)) > TOGETHER:
         return False
-    start, end = earlier.finish_order or 0, later.finish_order or 0
+    start, end = scene.cut_order(earlier), scene.cut_order(later)
     if any(each.received is not None and each.order > start for each in (earlier, later)):
         return False  # one had ended before the other came
     return bisect.bisect_left(calls, end) == bisect.bisect_right(calls, start)
+
+
+def cut_at(attempt: Attempt) -> float:
+    """When the line was written that tells first of an attempt's end, UTC epoch seconds; 0 where none does."""
+    at = attempt.ended_at if attempt.cut is attempt.finish else attempt.cut.at if attempt.cut is not None else None
+    return at or 0.0
 
 
 def survivors(stroke: Stroke, call: Call | None = None) -> list[Attempt]:
@@ -124,7 +131,7 @@ def _survivors(stroke: Stroke) -> list[Attempt]:
         a
         for a in (stroke.scene.alive_at(stroke.fell) if inside else ())
         if id(a) not in inside
-        and (a.finish_order or 0) > stroke.last
+        and stroke.scene.cut_order(a) > stroke.last
         and a.finish is not None
         and a.finish.finish_type is not None  # else its line is cut, and how it ended not known
         and not (_aborted(stroke.scene, a) and _of_the_stroke(stroke, a))
@@ -137,21 +144,20 @@ def _of_the_stroke(stroke: Stroke, attempt: Attempt) -> bool:
 
     At once; or, if it ran, when its next result was processed, which a long prefill of others delays.
     """
-    end, ended_at = stroke.ends[-1] if stroke.ends else 0.0, attempt.ended_at
-    if ended_at is not None and abs(ended_at - end) <= TOGETHER:
+    end, ended_at = stroke.ends[-1] if stroke.ends else 0.0, cut_at(attempt)
+    if abs(ended_at - end) <= TOGETHER:
         return True
     if any(abs(at - end) <= TOGETHER + (at != ended_at) for at in attempt.ends):
         return True
-    ended, calls = attempt.finish_order or 0, stroke.scene.call_orders.get("abort", [])
+    ended, calls = stroke.scene.cut_order(attempt), stroke.scene.call_orders.get("abort", [])
     ran = attempt.finish is not None and attempt.finish.message_id in RUNNING_ABORTS
-    late = ran and (ended_at or 0.0) - end <= CALL_BEFORE
+    late = ran and ended_at - end <= CALL_BEFORE
     return late and bisect.bisect_left(calls, ended) == bisect.bisect_right(calls, stroke.last)
 
 
 def _aborted(scene: Scene, attempt: Attempt) -> bool:
     """Whether an abort ended it, wherever it stood."""
-    early = attempt.finish is not None and attempt.finish.message_id == "aborted_by_abortreq"
-    return early or attempt in _strokes(scene)
+    return attempt in _strokes(scene)
 
 
 def held_back(scene: Scene, attempt: Attempt, until: int) -> bool:

@@ -216,14 +216,13 @@ def roots_of(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
     """Attempts whose own timeout can have hit this one: a rid that is its prefix, the same text, the same stroke."""
     if not scene.release.may_have(TIMEOUT_BY_RID):
         return []
-    ended = attempt.ended_at
     by_rid = _timed_out(scene)
     return [
         a
         for rid in scene.beginnings(attempt.rid)
         for a in by_rid.get((message_id, rid), ())
-        if a.ended_at is not None
-        and ended is not None
+        if strokes.cut_at(a)
+        and strokes.cut_at(attempt)
         and (_at_once(a, attempt) or _set_back(a, attempt))
         and _rank(a) in (None, _rank(attempt) or _rank(a))
     ]
@@ -232,7 +231,7 @@ def roots_of(scene: Scene, attempt: Attempt, message_id: str) -> list[Attempt]:
 def _at_once(one: Attempt, other: Attempt) -> bool:
     """Whether two attempts may have been ended by one stroke, by the time of their ends."""
     within = ITERATION if finely_dated(one) and finely_dated(other) else STROKE
-    return abs((one.ended_at or 0.0) - (other.ended_at or 0.0)) <= within or _leapt(one, other)
+    return abs(strokes.cut_at(one) - strokes.cut_at(other)) <= within or _leapt(one, other)
 
 
 def _leapt(one: Attempt, other: Attempt) -> bool:

@@ -14,6 +14,7 @@ from sglang_lifecycle.analyzers.finding import Cause, Finding, undecided
 from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.analyzers.skew import skew
 from sglang_lifecycle.analyzers.spans import near
+from sglang_lifecycle.analyzers.texts import aborted_early
 from sglang_lifecycle.parsers.evidence import Event, Fact
 
 _NO_REASON = re.compile(r"(?:NIXL|Fake) KV(?:Sender|Receiver) Exception")
@@ -36,11 +37,12 @@ _REASONS = (
 )
 
 
-def aborted_early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
+def met_early(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """Aborted while its grammar compiled or while it waited for an encoder or a KV transfer."""
     encoder = said.event is Event.EPD_FAILED or said.message_id == "aborted_by_user"
     place = "before-scheduler" if encoder else "grammar-queue"
-    if said.message_id == "aborted_by_abortreq" and said.status_code != 400:
+    finished = said.event is Event.REQUEST_FINISHED
+    if finished and said.message_id == "aborted_by_abortreq" and said.status_code != 400:
         place = "transfer"
     finding = abort_origin.early(scene, attempt, said)
     finding.stage = place
@@ -80,7 +82,7 @@ def failure(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
     """A failure of the disaggregated or the encoder code, by the reason that its line gives."""
     if said.event is Event.EPD_FAILED:
         if said.detail.get("aborted"):
-            return aborted_early(scene, attempt, said)
+            return met_early(scene, attempt, said)
         return Finding("multimodal-error", "proven", "Its encoder failed.", [said], stage="before-scheduler")
     failed = _Failure.of(scene, attempt, said)
     finding = next((found for rule in _RULES if (found := rule(failed)) is not None), None) or _plainly(failed)
@@ -110,14 +112,35 @@ def _aborted(failed: _Failure) -> Finding | None:
     """Somebody aborted it."""
     if failed.kind != "aborted":
         return None
-    engine = failed.scene.engine_causes(failed.said.at) if failed.said.at is not None else []
+    scene, said = failed.scene, failed.said
+    engine = scene.engine_causes(said.at) if said.at is not None else []
     names = ["client-disconnect", "explicit-abort", "abort-all", *engine]
-    names += ["abort-prefix-collision"] * bool(failed.scene.prefixes(failed.attempt.rid))
-    return undecided(
-        "Aborted while its KV was on its way; a disconnect, an abort call or the router stands behind it.",
-        [(name, "the other side's log, the router's and the access log") for name in names],
-        [failed.said],
-    )
+    names += ["abort-prefix-collision"] * bool(scene.prefixes(failed.attempt.rid))
+    finding = abort_origin.early(scene, failed.attempt, said) if aborted_early(said) else _left_there(failed)
+    if finding is None or finding.cause == "not-established":
+        text = "Aborted while its KV was on its way; a disconnect, an abort call or the router stands behind it."
+        finding = undecided(text, [], [said])
+    for name in names:
+        finding.admit(name, "the other side's log, the router's and the access log")
+    return finding
+
+
+def _left_there(failed: _Failure) -> Finding | None:
+    """The client left the other side, which told this one to abort (`Aborted by decode-side abort notification.`)."""
+    said, scene = failed.said, failed.scene
+    for other in _peers(scene, said)[0] if said.room is not None else ():
+        clocks = skew(scene, other)
+        for there in other.attempts:
+            if there.received is None or there.received.room != said.room:
+                continue
+            gone = next(iter(there.of(Event.CLIENT_DISCONNECTED)), None)
+            if gone is not None and _earlier(gone, said, clocks.seconds + _TICK + clocks.error):
+                text = f"The client of {there.rid!r} left the other side, which told this one to abort."
+                finding = Finding("client-disconnect", "likely", text, [gone, said])
+                whose = None if there.rid == failed.attempt.rid else there.rid
+                finding.chain.append(Cause("client-disconnect", "its client left the other side", [gone], rid=whose))
+                return finding
+    return None
 
 
 def _lost(failed: _Failure) -> Finding | None:

@@ -49,7 +49,7 @@ def first(scene: Scene, attempt: Attempt) -> Attempt | None:
 
 def left(scene: Scene, attempt: Attempt) -> Fact | None:
     """The line of a disconnect just before it ended that is about the request whose rid it took (to 0.5.9)."""
-    ended = attempt.ended_at
+    ended = attempt.cut.at if attempt.cut is not None else None
     if ended is None:
         return None
     earlier = [a for a in _displaced(scene, attempt.rid) if a is not attempt and a.order < attempt.order]

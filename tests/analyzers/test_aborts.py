@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import LENGTH, Case, answered, changed, decode, hold, prefill, said, started, stream, told, turn
+from cases import LENGTH, Case, answered, changed, decode, hold, prefill, refused, said, started, stream, told, turn
 from lines import ABORTED, Story, used
 
 NOTICED = "[http_server] Error: Request is disconnected from the client side (type 1). Abort request obj.rid='{}'"
@@ -117,6 +117,26 @@ BYSTANDER = (  # of the two that fell at once the session had cut one; the call 
     + turn("new", 5, 9, of="{'id': 'S', 'rid': 'p', 'replace': True}")[1:] + answered(9, "/generate")
 )  # fmt: skip
 
+EARLY = refused("Aborted by AbortReq.")
+ALONE_AND_EARLY = came("j") + answered(5, CALL) + ended(5, "j", reason=EARLY) + later(10)
+IMITATED = (  # a client's regex is quoted in the refusal, and chosen to end like an abort
+    came("job-1", "job-12", "x") + decode([3], 3) + answered(5, CALL)
+    + ended(5, "job-1", reason=refused("Failed to compile regex grammar: Aborted by AbortReq.")) + ended(5, "job-12")
+    + ended(9, "x", reason=LENGTH)
+)  # fmt: skip
+BEGUN_LATE = (  # the call ended `x`; the client of the stream `job-1`, which came before the log begins, left silently
+    decode([3], 3) + answered(5, CALL) + ended(5, "x") + decode([6], 2) + ended(7, "job-12") + later(10)
+)  # fmt: skip
+UPDATED_BEFORE = (  # the access log is not written
+    started() + said(9, "Start update_weights. Load format=auto") + used("r-1", 12, 12)[:1] + used("x", 12, 12)[:1]
+    + prefill(12, 0, new=2) + used("r-1", 12, 15, ABORTED)[1:] + used("x", 12, 15, ABORTED)[1:]
+)  # fmt: skip
+UPDATED_UNSEEN = (
+    started() + used("r-1", 10, 10)[:1] + used("r-12", 10, 10)[:1] + prefill(10, 0, new=2) + decode([12], 2)
+    + said(15, "Start update_weights. Load format=auto") + used("r-1", 10, 15, ABORTED)[1:]
+    + used("r-12", 10, 15, ABORTED)[1:]
+)  # fmt: skip
+
 
 def finely(story: Story, second: float) -> Story:
     """Ends whose records carry the time to the millisecond, as those of requests that are no streams do."""
@@ -141,6 +161,18 @@ CASES = {
         for rid in ("wait", "run")
     },
     "one whose prefix met the abort with its last token": Case(LAST_TOKEN, "job-12", says="abort-prefix-collision"),
+    "one that was there alone, before the queue, when all was aborted": Case(ALONE_AND_EARLY, "j", says="abort-all"),
+    "one whose prefix may have come before the log begins": Case(BEGUN_LATE, "job-12", says="abort-prefix-collision"),
+    "one beside a refusal that imitates an abort": Case(
+        IMITATED, "job-12", {"abort-prefix-collision"}, says="explicit-abort"
+    ),
+    "one that came when a weight update had begun": Case(
+        UPDATED_BEFORE, "r-1", {"weight-update-abort"}, says="pause-abort"
+    ),
+    **{
+        f"one that ended as an update began, where no call is logged: {cause}": Case(UPDATED_UNSEEN, "r-12", says=cause)
+        for cause in ("pause-abort", "abort-prefix-collision", "weight-update-abort")
+    },
     "one that was there with its prefix alone when all was aborted": Case(PAIR, "job-12", says="abort-all"),
     "one that a pause ended just before an update began": Case(PAUSED_AND_UPDATED, "x", says="pause-abort"),
     "one that was sent again before all was aborted": Case(SENT_AGAIN, "again", says="abort-all", version="0.5.3"),
@@ -234,7 +266,9 @@ def alike(words: str = NOTICED) -> Story:
     return behind(came + left("job-1", 28, words) + left("job-10", 84, words), 2, 30)
 
 
+HANGS = came("run") + used("w-1", 10, 10)[:1] + CALLED + ended(40, "run", reason=LENGTH)
 IN_QUEUE = {
+    "one that an operator aborts and whose client still waits": (HANGS, "w-1", LEFT, "explicit-abort"),
     "two that an operator aborts": (BOTH, "w-1", LEFT, "explicit-abort"),
     "one that an operator aborts": (ALONE, "w-1", LEFT, "explicit-abort"),
     "a stream that an operator aborts": (BOTH, "ws-1", frozenset[str](), "explicit-abort"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import Case, answered, hold, refused, said, turn
+from cases import Case, answered, changed, crashed, decode, hold, prefill, refused, said, stream, turn
 from lines import ABORTED, TIMEOUT, Story, used, write
 
 from sglang_lifecycle.analyzers.explain import explain
@@ -38,6 +38,12 @@ TOO_LONG = "[http_server] Error: The input (9000 tokens) is longer than the mode
 REAPED = frozenset({"session-reaped"})
 COLLIDED = frozenset({"timeout-prefix-collision"})
 CALLED = frozenset({"explicit-abort", "pause-abort", "weight-update-abort", "abort-all"})
+COMPILED = changed(used("g-1", 10, 35), "'max_new_tokens': 8", "'max_new_tokens': 8, 'json_schema': '{}'")
+COMPILES = (  # its grammar takes longer than the next batch, and all that while another runs alone
+    COMPILED[:1] + stream("s-1", 11) + answered(11, "/generate", "200 OK") + prefill(11, 0)
+    + decode((15, 19, 23, 27), 1) + prefill(30, 1) + COMPILED[1:] + answered(35, "/generate", "200 OK")
+    + decode((37, 41), 1)
+)  # fmt: skip
 CASES = {
     "two that waited and ran alike": Case(
         used("run-1", 0, 7, TIMEOUT) + used("run-10", 3, 7, TIMEOUT), "run-10", frozenset(), COLLIDED,
@@ -78,6 +84,18 @@ CASES = {
         + said(40, "Decode batch, #running-req: 1, #token: 13, token usage: 0.00, #queue-req: 0"),
         "bg", frozenset({"invalid-request"}), says="in-flight",
     ),
+    **{  # level 0 does not tell whether it has a grammar, and no batch line counts it while that compiles
+        f"a stream that no batch line has room for, {what}": Case(
+            changed(stream("g-1", 10), "sampling_params={'max_new_tokens': 8}, ", "")
+            + answered(10, "/generate", "200 OK") + used("q-1", 12, 30) + prefill(12, 0)
+            + decode((16, 20, 24, 28), 1) + end,
+            "g-1", says=says,
+        )
+        for what, end, says in (
+            ("before the log ends", [], "in-flight"), ("before a crash", crashed(32), "scheduler-crash")
+        )
+    },
+    "a stream beside one whose grammar compiles": Case(COMPILES, "s-1", {"client-disconnect"}, says="in-flight"),
     "a status that only the scheduler asks for": Case(
         short("hid-1", 10) + answered(10, "/generate", "503 Service Unavailable"),
         "hid-1", frozenset({"invalid-request", "input-too-long"}), says="queue-full",

@@ -9,7 +9,7 @@ from sglang_lifecycle.parsers.patterns import table
 
 ELSEWHERE = frozenset({
     "pd_bootstrap_failed", "pd_transfer_failed",  # outcomes.failure
-    "aborted_by_abortreq", "aborted_by_user",  # transfers.aborted_early
+    "aborted_by_abortreq", "aborted_by_user",  # transfers.met_early
     "disconnected", "request_aborted",  # errors of the API server, which mentions.py reads
 })  # fmt: skip
 NO_REASON = frozenset({"nan"})  # what stops a request, not why it was aborted

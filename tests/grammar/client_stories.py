@@ -285,6 +285,17 @@ def aborted_in_the_grammar_queue(s: Server) -> Ending:
     return Ending(stage="grammar-queue", confidence=LIKELY)
 
 
+@story("client-disconnect", "0.4.9", "0.5.10", "0.5.23")
+def stream_left_while_its_grammar_compiled(s: Server) -> Ending:
+    """The scheduler's line shows that an abort met it; nobody waits for the stub that it leaves."""
+    with_a_survivor(s)
+    s.receive("r-1", stream=True, grammar='{"type": "object"}')
+    s.wait(4)
+    s.refused_line("r-1", "Aborted by AbortReq.")
+    end_the_survivor(s)
+    return Ending(stage="grammar-queue", confidence=LIKELY)
+
+
 @story("explicit-abort", "0.5.14", "0.5.23")
 def aborted_in_a_chunked_prefill(s: Server) -> Ending:
     """The text names the waiting queue, the batch lines show that its prefill had begun."""
@@ -366,6 +377,59 @@ def its_rid_begins_with_the_aborted_one_elsewhere(s: Server) -> Ending:
     s.aborted_running("job-1")
     end_the_survivor(s)
     return Ending(rid="job-10", stage="waiting", confidence=LIKELY, chain=(("explicit-abort", "job-1"),))
+
+
+GRAMMAR = '{"type": "object"}'
+EARLY = "Aborted by AbortReq."
+
+
+@story("abort-prefix-collision", "0.4.9", "0.5.4", "0.5.10", "0.5.23")
+def its_rid_begins_with_the_aborted_one_whose_grammar_compiled(s: Server) -> Ending:
+    """One call, two places: the rid that it named had not come to the queue, the other one ran."""
+    with_a_survivor(s)
+    s.receive("job-1", grammar=GRAMMAR)
+    s.receive("job-10", max_new_tokens=400)
+    s.prefill(running=1)
+    s.wait(2)
+    s.access(200, "/abort_request")
+    s.refused("job-1", EARLY)
+    s.aborted_running("job-10")
+    end_the_survivor(s)
+    return Ending(rid="job-10", stage="running", confidence=LIKELY, chain=(("explicit-abort", "job-1"),))
+
+
+@story("abort-prefix-collision", "0.4.9", "0.5.10", "0.5.23")
+def its_grammar_compiled_when_its_prefix_was_left(s: Server) -> Ending:
+    """Its stub ends when it gets a place; the scheduler's line stands where the abort met it."""
+    with_a_survivor(s)
+    s.receive("job-1", max_new_tokens=400)
+    s.prefill(running=1)
+    s.receive("job-10", grammar=GRAMMAR)
+    s.wait(6)
+    s.disconnected("job-1")
+    s.refused_line("job-10", EARLY)
+    s.wait(9)
+    s.refused("job-10", EARLY, line=False)
+    end_the_survivor(s)
+    return Ending(rid="job-10", stage="grammar-queue", confidence=LIKELY, chain=(("client-disconnect", "job-1"),))
+
+
+@story("abort-prefix-collision", "0.5.9", "0.5.10", "0.5.11")
+def its_record_has_no_time_and_an_update_follows(s: Server) -> Ending:
+    """A stream's record tells how long it took: it ended with the call, not in the long time until the next line."""
+    s.receive("job-1", max_new_tokens=400)
+    s.prefill()
+    s.receive("job-10", stream=True, max_new_tokens=400)
+    s.prefill(running=1)
+    s.wait(2)
+    s.access(200, "/abort_request")
+    s.aborted_running("job-1")
+    s.aborted_running("job-10")
+    s.wait(14)
+    s.log("Start update_weights. Load format=auto")
+    s.wait(3)
+    s.access(200, "/update_weights_from_disk")
+    return Ending(rid="job-10", stage="running", confidence=LIKELY)
 
 
 @story("explicit-abort", "0.4.9", "0.5.10", "0.5.23")

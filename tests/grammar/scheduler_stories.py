@@ -9,6 +9,7 @@ from stories import LIKELY, UNDECIDED, Ending, story
 
 WAITED = "Request waiting timeout reached."
 RAN = "Request running timeout reached."
+SCHEMA = '{"type": "object"}'
 
 
 # --- timeouts ---------------------------------------------------------------------------------------------------------
@@ -158,6 +159,20 @@ def a_prefix_of_it_ran_too_long_while_it_waited(s: Server) -> Ending:
     return Ending(rid="job-10", stage="waiting", chain=(("running-timeout", "job-1"),))
 
 
+@story("timeout-prefix-collision", "0.5.20", "0.5.23")
+def a_prefix_of_it_timed_out_while_its_grammar_compiled(s: Server) -> Ending:
+    """A timeout is an abort by rid: whom it meets before the queue gets an abort's text."""
+    with_a_survivor(s)
+    s.receive("job-1")
+    s.wait(20)
+    s.receive("job-10", grammar=SCHEMA)
+    s.wait(10)
+    s.dropped("job-1", WAITED)
+    s.refused("job-10", "Aborted by AbortReq.")
+    end_the_survivor(s)
+    return Ending(rid="job-10", stage="grammar-queue", confidence=LIKELY, chain=(("waiting-timeout", "job-1"),))
+
+
 @story("timeout-prefix-collision", "0.5.20", "0.5.23")  # fmt: skip
 def a_rid_that_no_log_names_timed_out(s: Server) -> Ending:
     """A running request that a waiting timeout ended: it must have been another rid's."""
@@ -232,9 +247,6 @@ def priorities_are_off(s: Server) -> Ending:
 
 
 # --- grammars ---------------------------------------------------------------------------------------------------------
-SCHEMA = '{"type": "object"}'
-
-
 @story("grammar-failed", "0.4.7", "0.5.4", "0.5.9")
 def grammar_was_invalid(s: Server) -> Ending:
     s.receive("r-1", grammar=SCHEMA)
@@ -344,6 +356,18 @@ def last_request_did_not_fit_and_its_finish_is_hidden(s: Server) -> Ending:
     s.every_rank("retract_decode: aborted last request r-1 due to OOM")
     s.access(500)
     return Ending(stage="running")
+
+
+@story("kv-out-of-memory", "0.5.10", "0.5.23", pool=120, workers=2)
+def last_request_did_not_fit_and_its_client_left_later(s: Server) -> Ending:
+    """The scheduler had ended it, as its own line tells; the reply got lost, and the client gave up."""
+    s.receive("r-1", max_new_tokens=4000)
+    s.prefill()
+    s.wait(5)
+    s.every_rank("retract_decode: aborted last request r-1 due to OOM")
+    s.wait(60)
+    s.disconnected("r-1")
+    return Ending(stage="running", effects=("reply-lost",))
 
 
 @story("kv-out-of-memory", "0.5.19", "0.5.20", "0.5.23")

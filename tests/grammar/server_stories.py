@@ -165,6 +165,18 @@ def a_child_died_without_a_word(s: Server) -> Ending:
 
 
 @story("process-killed", "0.5.10", "0.5.23")
+def scheduler_was_killed_while_the_engine_was_paused(s: Server) -> Ending:
+    """No batch was formed of it, as the pause held it back: nothing else need have ended it."""
+    s.access(200, "/pause_generation")
+    s.wait(2)
+    s.receive("r-1")
+    s.wait(60)
+    s.log("Subprocess scheduler_0 (pid=77) crashed with exit code -9. Triggering SIGQUIT for cleanup...")
+    s.sigquit()
+    return Ending(confidence=LIKELY)
+
+
+@story("process-killed", "0.5.10", "0.5.23")
 def detokenizer_was_killed(s: Server) -> Ending:
     running(s)
     s.log("Subprocess detokenizer (pid=78) crashed with exit code -11. Triggering SIGQUIT for cleanup...")
@@ -197,6 +209,20 @@ def watchdog_dumped_its_batch_and_killed_it(s: Server) -> Ending:
     s.wait(5)
     s.sigquit()
     return Ending(stage="running")
+
+
+@story("watchdog-timeout", "0.4.9", "0.5.10", "0.5.23")
+def watchdog_killed_a_server_that_looked_idle(s: Server) -> Ending:
+    """A scheduler that is stuck forms no batch of what it gets."""
+    s.receive("r-1")
+    s.wait(300)
+    if s.since("0.5.7"):
+        s.scheduler("Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)")
+    else:
+        s.scheduler("Watchdog timeout (self.watchdog_timeout=300)")
+    s.wait(5)
+    s.sigquit()
+    return Ending(confidence=LIKELY)
 
 
 @story("finished", "0.5.10", "0.5.23")

@@ -177,7 +177,46 @@ def its_transfer_was_aborted_by_a_call(s: Server) -> Ending:
     s.wait(3)
     s.access(200, "/abort_request")
     transfer(s, "Decode transfer", "Aborted by AbortReq.")
-    return Ending(also=("not-established",), confidence=(*LIKELY, *UNDECIDED), among=("explicit-abort",))
+    return Ending(stage="transfer", confidence=LIKELY)
+
+
+@story("abort-prefix-collision", "0.4.10", "0.5.10", "0.5.23")
+def its_prefix_was_left_during_the_transfer(s: Server) -> Ending:
+    """The abort of one that transfers its KV meets whoever transfers and begins alike."""
+    s.receive("job-1", bootstrap_room=7)
+    s.receive("job-10", bootstrap_room=77)
+    s.wait(5)
+    s.disconnected("job-1")
+    s.every_rank(wordings.transfer_error(s.release, "Decode transfer", "job-1", 7, "Aborted by AbortReq."))
+    transfer(s, "Decode transfer", "Aborted by AbortReq.", "job-10")
+    return Ending(rid="job-10", stage="transfer", confidence=LIKELY, chain=(("client-disconnect", "job-1"),))
+
+
+@story("timeout-prefix-collision", "0.5.20", "0.5.23")
+def its_prefix_waited_too_long_during_the_transfer(s: Server) -> Ending:
+    s.receive("job-1", bootstrap_room=7)
+    s.wait(20)
+    s.receive("job-10", bootstrap_room=77)
+    s.wait(10)
+    s.dropped("job-1", "Request waiting timeout reached.")
+    transfer(s, "Decode transfer", "Aborted by AbortReq.", "job-10")
+    return Ending(rid="job-10", stage="transfer", confidence=LIKELY, chain=(("waiting-timeout", "job-1"),))
+
+
+@story("client-disconnect", "0.5.10", "0.5.23")
+def its_client_left_the_other_side(s: Server) -> Ending:
+    """The decode side tells the prefill side to abort; its log shows why, in the same room."""
+    other = another(s)
+    other.boot(disaggregation_mode="decode")
+    other.now = s.now
+    for side in (s, other):
+        side.receive("r-1" if side is s else "d-1", bootstrap_room=77)
+        side.wait(6)
+    other.disconnected("d-1")
+    other.every_rank(wordings.transfer_error(s.release, "Decode transfer", "d-1", 77, "Aborted by AbortReq."))
+    transfer(s, "Prefill transfer", "Aborted by decode-side abort notification.")
+    return Ending(stage="transfer", confidence=LIKELY, chain=(("client-disconnect", "d-1"),),
+                  others={"decode/server.log": other})  # fmt: skip
 
 
 @story("client-disconnect", "0.4.10", "0.5.10", "0.5.23")
