@@ -41,7 +41,7 @@ def _failure(scene: Scene, attempt: Attempt) -> Finding | None:
     lines = attempt.of(Event.KV_ABORTED, Event.EPD_FAILED, Event.PD_FAILED)
     finding = outcomes.failure(scene, attempt, lines[0]) if lines else None
     possible = {finding.cause, *dict(finding.candidates)} if finding is not None else set()
-    return None if possible & {"not-established", "client-disconnect"} else finding
+    return None if possible & _ITS_OWN else finding
 
 
 def _surely_before(one: Fact, other: Fact) -> bool:
@@ -51,6 +51,8 @@ def _surely_before(one: Fact, other: Fact) -> bool:
     return one.at + (one.at_error or 0.0) < other.at - (other.at_error or 0.0)
 
 
+_ITS_OWN = frozenset({"not-established", "client-disconnect"})
+"""What a line may say of the abort that a disconnect brought."""
 _ORDER = "when the client left: its own log, or the proxy's"
 
 
@@ -103,6 +105,8 @@ def _left(scene: Scene, attempt: Attempt, gone: Fact) -> Finding:
     failed = _failure(scene, attempt)
     if failed is not None and not _surely_before(gone, failed.evidence[0]):
         others.append((failed.cause, _ORDER))
+    refused = outcomes.refused_before(scene, attempt)  # the answer waited in the queue
+    others += [(link.cause, _ORDER) for link in refused[:1] if link.cause not in _ITS_OWN]
     finding = Finding(
         "client-disconnect",
         "likely" if others else "proven",
@@ -115,7 +119,7 @@ def _left(scene: Scene, attempt: Attempt, gone: Fact) -> Finding:
     _note_alike(scene, attempt, gone, finding)
     if not hung:
         finding.ruled_out.append(Cause("explicit-abort", "an abort call leaves a Finish and no disconnect line"))
-    finding.chain += outcomes.refused_before(scene, attempt)  # the answer waited in the queue
+    finding.chain += refused
     zombies.note(attempt, finding)
     return finding
 

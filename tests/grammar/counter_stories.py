@@ -356,6 +356,18 @@ def refused_and_gone_before_the_refusal_was_told(s: Server) -> str:
     return "r-1"
 
 
+@counter("session-unknown", "0.4.9", "0.5.10", "0.5.23")
+def refused_just_before_its_client_was_found_gone(s: Server) -> str:
+    s.receive("b-1", max_new_tokens=4000)
+    s.prefill()
+    s.receive("r-1", **s.session("ghost"))
+    s.wait(4)
+    s.refused_line("r-1", "Invalid request: session id ghost does not exist")
+    s.disconnected("r-1")
+    s.decode(running=1)
+    return "r-1"
+
+
 # --- servers ----------------------------------------------------------------------------------------------------------
 @counter("server-shutdown", "0.4.7", "0.5.2", "0.5.12")
 def the_log_ends_while_the_server_drains(s: Server) -> str:
