@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import Case, answered, hold, refused, said, turn
+from cases import WAITED, Case, answered, hold, refused, said, turn
 from lines import ABORTED, TIMEOUT, Story, used, write
 
 from sglang_lifecycle.analyzers.explain import explain
@@ -114,6 +114,17 @@ CASES = {
             ("/update_weights_from_disk", "401 Unauthorized", "POST"),
         )
     },
+    "a Finish whose kind has a hole": Case(
+        used("a", 0, 3, WAITED.replace("abort", "ab\0\0t")), "a", unproven={"finished"}, says="waiting-timeout",
+    ),
+    "a refusal whose text has lost a byte": Case(
+        used("a", 0, 0, refused("Input length (901 tokens) exceeds the maxi\ufffdum allowed length (294).")), "a",
+        unproven={"invalid-request"}, says="input-too-long",
+    ),
+    "a refusal whose text is lost": Case(
+        used("a", 0, 0, refused("").replace("message", "mess\0ge")), "a", unproven={"invalid-request"},
+        says="grammar-failed",
+    ),
 }  # fmt: skip
 
 
