@@ -206,6 +206,7 @@ PROSE = (
 )
 WHOLE = {"escaped", "escaped-whole", "html", "newest-first", "newest-first-docker", "hard-wrapped"}
 WHOLE |= {"cloudwatch", "elastic", "loki", "fluent-bit-in-loki", "opentelemetry", "azure-tables", "splunk", "strings"}
+WHOLE |= {"google-yaml", "aws-yaml"}
 WHOLE |= {*SCREENS, "no-break", "ts", "remains", "tags", *wrappers.LEARNT}
 WHOLE |= {name for name in wrappers.WRITERS if name.endswith("-csv")}
 """Writers of what a file has as a whole: amid prose it can't be told."""

@@ -15,6 +15,8 @@ import zipfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
+import yaml
+
 STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 PIECE = 16384
 Lines = Sequence[tuple[datetime, str]]
@@ -162,6 +164,22 @@ def strings(lines: Lines) -> str:
     return json.dumps([line for _, line in lines])
 
 
+def yaml_documents(lines: Lines) -> str:
+    """What `gcloud logging read` prints unless told otherwise: the newest first, long texts broken."""
+    labels = {"container_name": "sglang", "pod_name": "sglang-0"}
+    resource = {"labels": labels, "type": "k8s_container"}
+    entries = [
+        {"insertId": "a", "resource": resource, "textPayload": line, "timestamp": iso(at)} for at, line in lines[::-1]
+    ]
+    return yaml.safe_dump_all(entries, explicit_start=True, allow_unicode=True)
+
+
+def yaml_events(lines: Lines) -> str:
+    """What `aws logs get-log-events --output yaml` prints."""
+    events = [{"ingestionTime": ms(at) + 300, "message": line, "timestamp": ms(at)} for at, line in lines]
+    return yaml.safe_dump({"events": events, "nextForwardToken": "f/1"}, width=1 << 20)
+
+
 def opentelemetry(lines: Lines) -> str:
     resource = {"attributes": [{"key": "k8s.pod.name", "value": {"stringValue": "sglang-0"}}]}
     out = ""
@@ -301,6 +319,8 @@ WRITERS: dict[str, Callable[[Lines], str]] = {
             }
         )
     ),
+    "google-yaml": yaml_documents,
+    "aws-yaml": yaml_events,
     "aliyun": each(
         lambda at, line: json.dumps({"__time__": str(int(at.timestamp())), "content": line, "_pod_name_": "sglang-0"})
     ),
