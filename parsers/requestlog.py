@@ -94,7 +94,10 @@ class RequestRecord:
     has_output: bool = False
     cut: bool = False
     trailing: bool = False
-    """Text follows the record's balanced end: it is the tail of something else, and the record an imitation."""
+    """Text follows the record's balanced end: it is the tail of something else, and the record an imitation.
+
+    Or a field stands twice in it: a text broke out of its quotes.
+    """
 
     def strangers(self) -> list[str]:
         """The texts in it that a client chose and that SGLang may print elsewhere as they are."""
@@ -154,6 +157,7 @@ def read(message: str) -> RequestRecord | None:
     layout = _templates.scan(message, head, message.index("=") + 1)
     record = RequestRecord(TEXT_HEADS[head], None, fields=layout.names, cut=layout.cut)
     record.trailing = not layout.cut and layout.end < len(message) and record.event != "request.received.openai"
+    record.trailing = record.trailing or len({value.name for value in layout.values}) < len(layout.values)
     for name, start, end in layout.values:
         _take(record, name, message[start:end])
     return _whole(record)

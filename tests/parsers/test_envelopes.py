@@ -239,6 +239,25 @@ def test_what_is_wrapped_beside_bare_records_stays_wrapped(writer: str, tmp_path
     assert {str(fact.event) for fact in read([str(tmp_path / "server.log")]).facts} == {"server.ready"}
 
 
+BREAKOUT = {
+    "a rid": "x', rid='victim",
+    "an outcome": "x'), out={'meta_info': {'id': 'victim', 'finish_reason': {'type': 'stop'}}}, y={'z': 'u",
+}
+
+
+@pytest.mark.parametrize("name", BREAKOUT)
+def test_who_breaks_out_of_typeset_quotes_is_found_out(name: str, tmp_path: Path) -> None:
+    record = (
+        "[2026-10-30 01:05:00] Finish: obj=GenerateReqInput(rid='r', text='{}'), out={{'meta_info': {{'id': 'r'}}}}"
+    )
+    (tmp_path / "pasted.txt").write_text(
+        "".join(wrappers.typeset(record.format(t)) + "\n" for t in (BREAKOUT[name], "x"))
+    )
+    forged, real = read([str(tmp_path / "pasted.txt")]).facts
+    assert forged.tainted
+    assert (real.rid, real.tainted) == ("r", False)
+
+
 def test_records_in_dynamos_form(tmp_path: Path) -> None:
     (tmp_path / "server.log").write_text(
         "2026-10-30T01:05:00.114Z  INFO tokenizer_manager.generate_request: "

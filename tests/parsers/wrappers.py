@@ -124,6 +124,12 @@ def escaped(lines: Lines) -> str:
     return "".join(json.dumps(line, ensure_ascii=False)[1:-1] + "\n" for _, line in lines)
 
 
+def typeset(line: str) -> str:
+    """What a word processor makes of quotes: those that follow a blank or a bracket open, the others close."""
+    line = re.sub(r"(^|[\s=(\[{])'", "\\1\u2018", line).replace("'", "\u2019")
+    return re.sub(r'(^|[\s=(\[{])"', "\\1\u201c", line).replace('"', "\u201d")
+
+
 def escaped_whole(lines: Lines) -> str:
     return json.dumps("\n".join(line for _, line in lines), ensure_ascii=False) + ",\n"
 
@@ -280,6 +286,7 @@ WRITERS: dict[str, Callable[[Lines], str]] = {
     "no-break": each(lambda at, line: line.replace(" ", "\u00a0")),
     "remains": each(lambda at, line: f"^[[36m(SGLangEngine pid=720234)^[[0m {line}"),
     "tags": each(lambda at, line: f'<span class="line">{html.escape(line)}</span><br>'),
+    "typeset": each(lambda at, line: typeset(line)),
     "ts": each(lambda at, line: f"[{at:%Y-%m-%d %H:%M:%S}] {line}"),
     "aws-text": each(lambda at, line: f"EVENTS\t{ms(at) + 300}\tsglang/server/a1\t{line}\t{ms(at)}"),
     "gh-run": each(lambda at, line: f"unit-test (0)\tRun tests\t{iso(at, 7)} {line}"),
