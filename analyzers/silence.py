@@ -316,14 +316,19 @@ def _answered(scene: Scene, attempt: Attempt) -> bool:
 
 
 def _possible(scene: Scene, attempt: Attempt) -> list[str]:
-    """What may have become of a rid that has no record.
-
-    A server that drains lists what is left, and in 0.4.9 to 0.5.12 what was aborted in the queue as well.
-    """
+    """What may have become of a rid that has no record."""
     listed = bool(attempt.of(Event.SERVER_DRAINING))
-    leaks = listed and scene.release.may_have(QUEUE_ABORTED_KEPT)
     names = [*["watchdog-timeout"] * _hung(attempt), "in-flight", "finished", *["server-shutdown"] * listed]
-    return [*names, *["explicit-abort", "client-disconnect"] * leaks]
+    return [*names, *_kept(scene, attempt)]
+
+
+def _kept(scene: Scene, attempt: Attempt) -> tuple[str, ...]:
+    """What may have ended one that a server lists while it drains.
+
+    It lists what is left, and in 0.4.9 to 0.5.12 what was aborted in the queue as well.
+    """
+    listed = bool(attempt.of(Event.SERVER_DRAINING)) and scene.release.may_have(QUEUE_ABORTED_KEPT)
+    return ("explicit-abort", "client-disconnect") if listed else ()
 
 
 def _hung(attempt: Attempt) -> bool:
@@ -358,10 +363,12 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
     )
     if any(scene.places[id(fact)] > attempt.order for fact in scene.life.of(Event.SERVER_SIGTERM)):
         finding.candidates.append(("server-shutdown", "the lines that follow: did it end while the server drained?"))
+    for name in _kept(scene, attempt):
+        finding.admit(name, "its Finish: the list has whoever was aborted in the queue as well")
     if _hung(attempt):
         finding.candidates.append(("watchdog-timeout", "the lines that follow: the watchdog was about to kill it"))
     if attempt.stream or attempt.openai is not None:
-        finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
+        finding.admit("client-disconnect", "the client's log: leaving a stream writes no line")
     if (decides := switched(scene, attempt)) is not None:
         finding.candidates.append(("finished", decides))
     if _records_alone(scene):

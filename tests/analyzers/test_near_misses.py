@@ -159,6 +159,10 @@ LOSSY = {
     "an idle server that crashed, where lines are lost": Case(
         started() + CAME + UNSEEN + crashed(50), "a", says="running-timeout",
     ),
+    "one that a server lists which keeps what was aborted": Case(
+        CUT_OFF + SIGTERM + said(41, "Gracefully exiting... Remaining number of requests 1. Remaining requests "
+        "remaining_rids=['a']."), "a", says="client-disconnect", version="0.5.3",
+    ),
     "a server that has drained and is gone": Case(CUT_OFF + SWEPT, "a", never={"in-flight"}, says="finished"),
     "a stream at a server that has drained and is gone": Case(
         STREAM + SWEPT, "a", never={"in-flight"}, says="server-shutdown",
