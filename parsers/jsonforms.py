@@ -210,6 +210,8 @@ def _form_of(data: dict[str, Any]) -> JsonForm | None:
         return None
     if not isinstance(obj, dict) or not isinstance(meta, dict):
         return None
+    if requestlog.anothers(data.get("rid"), meta.get("id")):
+        return None
     return _form(event, requestlog.names(tuple(obj), tuple(meta)), isinstance(out, dict))
 
 

@@ -160,7 +160,20 @@ def read(message: str) -> RequestRecord | None:
     record.trailing = record.trailing or len({value.name for value in layout.values}) < len(layout.values)
     for name, start, end in layout.values:
         _take(record, name, message[start:end])
-    return _whole(record)
+    named = next((literal(message[start:end]) for name, start, end in layout.values if name == "meta.id"), None)
+    return _torn(_whole(record), named)
+
+
+def _torn(record: RequestRecord, named: Any) -> RequestRecord:
+    """A record without its outcome where that names another rid: a hole in a file joins what stood around it."""
+    if anothers(record.rid, named):
+        record.meta, record.cut = {}, True
+    return record
+
+
+def anothers(rid: Any, named: Any) -> bool:
+    """Whether the rid that an outcome names is not its request's, as it is in all recorded releases."""
+    return isinstance(rid, str) and isinstance(named, str) and named != rid
 
 
 def settled(template: Template) -> RequestRecord:
@@ -325,7 +338,7 @@ def of_json(data: dict[str, Any]) -> RequestRecord | None:
         record.meta = {name: meta[name] for name in META_FIELDS & meta.keys()}
         record.has_output = bool(out.get("text") or out.get("output_ids"))
     record.fields = names(tuple(obj), tuple(meta or ()))
-    return record
+    return _torn(record, meta.get("id") if meta else None)
 
 
 _OWN = OBJ_FIELDS - {"rid"}

@@ -154,6 +154,10 @@ LOSSY = {
     "one that is longer than another, where lines are lost": Case(
         CUT_OFF + UNSEEN + used("l", 1, 2) + used("l-1", 7, 30)[:1], "l-1", says="abort-prefix-collision",
     ),
+    "timeouts alike where lines are lost": Case(
+        CUT_OFF + UNSEEN + used("x-1", 13, 20, TIMEOUT) + used("y-1", 22, 29, TIMEOUT), "x-1",
+        unproven={"running-timeout"}, says="timeout-prefix-collision",
+    ),
     "an error where lines are lost": Case(started() + CAME + REFUSAL + AFTER + UNSEEN, "a", says="finished"),
     "a crash where lines are lost": Case(CUT_OFF + UNSEEN + crashed(50), "a", says="running-timeout"),
     "an idle server that crashed, where lines are lost": Case(
