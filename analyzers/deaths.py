@@ -377,7 +377,7 @@ def counted(scene: Scene) -> bool:
     as those have that lack the start, and a number that fits then may fit by chance.
     """
     end = death(scene)
-    if end is None or not scene.life.whole:
+    if end is None or not scene.life.whole or missing.silently(scene):
         return False
     if scene.life.of(Event.LOGGING_CONFIGURED) or _unlogged(scene) or any(h < end.order for h in missing.holes(scene)):
         return False
@@ -411,6 +411,18 @@ def remembered(scene: Scene, attempt: Attempt) -> bool | None:
     if found is None or found[0] < attempt.order:
         return None  # the list is older than the request
     return attempt.rid in found[1] or (None if scene.several_workers else False)  # each worker lists its own
+
+
+def drained(scene: Scene, attempt: Attempt) -> Fact | None:
+    """The line by which a server that had got SIGTERM, and was not forced, ended its own processes.
+
+    It waits until nobody is left (0.5.18 to 0.5.23 as recorded, `managers/tokenizer_manager.py:sigterm_watchdog`).
+    """
+    end = death(scene)
+    if end is None or end.cause != "server-shutdown" or end.evidence[0].detail.get("forced") or scene.several_workers:
+        return None
+    swept = scene.life.of(Event.PROCESS_TREE_KILLED)
+    return next((fact for fact in swept if scene.places[id(fact)] > max(end.order, attempt.order)), None)
 
 
 @per_scene

@@ -67,6 +67,28 @@ def holes(scene: Scene) -> list[int]:
     return found
 
 
+@per_scene
+def silently(scene: Scene) -> bool:
+    """Whether a log lacks lines of which nothing tells: a request ends in it that came while it was written, unseen.
+
+    Samples of a request have rids of their own, which never come (all releases); 0.3.6 logs nobody as coming.
+    """
+    if scene.partial or scene.life.of(Event.LOGGING_CONFIGURED) or not scene.life.of(Event.REQUEST_RECEIVED):
+        return False
+    return any(a.received is None and a.finish is not None and _came_within(scene, a) for a in scene.attempts)
+
+
+def _came_within(scene: Scene, attempt: Attempt) -> bool:
+    """Whether a request for one answer came after its log begins, by how long its `Finish` says that it took."""
+    finish, begin, end = attempt.finish, scene.life.begin, attempt.ended_at
+    if finish is None or finish.tainted or (finish.detail.get("n") or 1) > 1:
+        return False
+    return begin is not None and end is not None and end - (attempt.latency or end) > begin + _SLACK
+
+
+_SLACK = 2.0  # seconds by which that may be wrong
+
+
 def _skips(before: Fact, after: Fact) -> bool:
     """Whether numbers of rotated files are left out between two facts: they count back, and the newest has none.
 

@@ -284,7 +284,8 @@ def _unknown_text(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         finding.evidence = [*finding.evidence, said]
         return finding
     if said.event in (Event.REQUEST_REJECTED, Event.REQUEST_ERROR, Event.HTTP_EXCEPTION) or said.status_code == 400:
-        text = (said.finish_message or str(said.detail.get("exception") or "an exception")).split("\n")[0]
+        told = said.finish_message or str(said.detail.get("exception") or "")
+        text = (told or "an exception").split("\n")[0]
         second = attempt.session_id is not None and _STUB_LENGTH.search(text) is not None
         finding = Finding(
             "invalid-request",
@@ -298,6 +299,8 @@ def _unknown_text(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
             finding.candidates.append(
                 ("session-parent-unknown", "an earlier refusal of it: the stub it leaves has 1 token")
             )
+        if not told or _LOST.search(told):
+            finding.soften(*((name, "the whole text of its refusal") for name in _TEXTS_OF_REFUSALS))
         return finding
     if said.err_type == "InternalServerError":
         return Finding(
@@ -312,6 +315,12 @@ def _unknown_text(scene: Scene, attempt: Attempt, said: Fact) -> Finding:
         [said],
     )
 
+
+_LOST = re.compile("[\x00-\x08\ufffd]")
+"""What stands where bytes were lost: holes of a file are NULs, what is no UTF-8 is replaced."""
+
+_TEXTS_OF_REFUSALS = ("input-too-long", "grammar-failed", "session-unknown", "session-parent-unknown")
+"""What a text tells that nobody recognises in pieces."""
 
 _STUB_LENGTH = re.compile(r"logprob_start_len.* is higher than the number of input tokens .*=1\b")
 """What a request that its session had refused already is refused for again: its prompt is a stub of one token."""

@@ -34,6 +34,8 @@ def resolve(scene: Scene, attempt: Attempt) -> Finding:
     elif attempt.guessed:
         end = deaths.death(scene)
         names += ["client-disconnect", end.cause if end is not None and end.order > attempt.order else "in-flight"]
+    if (attempt.errors or attempt.access is not None) and missing.silently(scene):
+        names += ["finished", "client-disconnect", "in-flight"]
     for fact in attempt.others:
         names += mentions.causes_of(scene, attempt, fact)
     for name in names:
@@ -95,7 +97,8 @@ def _idle(scene: Scene, attempt: Attempt, end: deaths.Death) -> Finding | None:
         return None
     text = "Received by an idle server and never scheduled, long before the server died; no line says why."
     causes = ("client-disconnect", "input-too-long", end.cause)
-    return undecided(text, [(c, "the client's log, and --log-level debug") for c in causes], attempt.begun)
+    found = undecided(text, [(c, "the client's log, and --log-level debug") for c in causes], attempt.begun)
+    return _with_lost(scene, attempt, found)
 
 
 def _turned(scene: Scene, attempt: Attempt, end: deaths.Death) -> Finding | None:
@@ -139,6 +142,8 @@ def _else(scene: Scene, attempt: Attempt, end: deaths.Death, sure: bool) -> Iter
             yield "finished", "its Finish: an HTTP 200 that none explains was written after it came"
         elif _fewer(scene):
             yield "finished", "its Finish: the crash dump counts fewer than these logs leave open"
+        if missing.silently(scene):
+            yield from ((name, _LOST) for name in _lost(scene, attempt))
     if end.cause == "scheduler-crash" and not scene.life.of(Event.PROCESS_SIGQUIT, Event.PROCESS_EXITED):
         yield "finished", "the lines that follow: what it had made by then may still be written"
     if end.cause == "server-shutdown" and not any(f.event is Event.PROCESS_EXITED for f in end.evidence):
@@ -198,8 +203,19 @@ def _cut_by_shutdown(scene: Scene, attempt: Attempt, end: deaths.Death) -> bool:
 
 def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
     forgotten = deaths.remembered(scene, attempt) is False
-    if gone is None and not forgotten:
+    over = deaths.drained(scene, attempt) if gone is None and not forgotten else None
+    if gone is None and not forgotten and over is None:
         return _in_flight(scene, attempt)
+    finding = _left(scene, attempt, gone or over)
+    if over is not None:
+        finding.admit("server-shutdown", "its Finish: requests go on while a server drains")
+    _admit_refusals(scene, finding)
+    _admit_compiling(scene, attempt, gone, finding)
+    return _with_lost(scene, attempt, finding)
+
+
+def _left(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
+    """It left the engine before a line; without one, before the drain's last list."""
     lines = [*attempt.begun, *([gone] if gone is not None else [])]
     proof = _proof(gone)
     if gone is not None and gone.event is not Event.SERVER_DUMPED and _begins_later(scene, attempt, gone):
@@ -218,22 +234,17 @@ def _silent(scene: Scene, attempt: Attempt, gone: Fact | None) -> Finding:
         finding.candidates += disconnects.unanswered(
             scene, attempt, scene.places[id(gone)] if gone else scene.life.size
         )
-        _admit_refusals(scene, finding)
-        _admit_compiling(scene, attempt, gone, finding)
         for name in unlogged.causes(scene, attempt, gone):
             finding.admit(name, "its Finish, if the logs lack it: others ended so just then")
         return finding
     names = ["finished", "client-disconnect"] if _answered(scene, attempt) else ["client-disconnect", "finished"]
     names += ["explicit-abort", "running-timeout", "waiting-timeout", *unlogged.causes(scene, attempt, gone)]
-    finding = undecided(
+    return undecided(
         f"It left the engine ({proof}), and no Finish says how.",
         [(n, _DECIDES.get(n, "its Finish: --log-requests without SGLANG_LOG_REQUEST_EXCEEDED_MS"))
          for n in dict.fromkeys(names)],
         lines,
     )  # fmt: skip
-    _admit_refusals(scene, finding)
-    _admit_compiling(scene, attempt, gone, finding)
-    return finding
 
 
 def _admit_compiling(scene: Scene, attempt: Attempt, gone: Fact | None, finding: Finding) -> None:
@@ -260,6 +271,27 @@ def _admit_refusals(scene: Scene, finding: Finding) -> None:
     if not scene.sees_access:
         for name in ("invalid-request", "input-too-long"):
             finding.admit(name, "the status that the client got: these logs have no access lines")
+
+
+def _with_lost(scene: Scene, attempt: Attempt, finding: Finding) -> Finding:
+    """A finding with what a line that is lost may have said besides."""
+    for name in _lost(scene, attempt) if missing.silently(scene) else ():
+        finding.admit(name, _LOST)
+    return finding
+
+
+_LOST = "the lines that the log lacks"
+
+
+def _lost(scene: Scene, attempt: Attempt) -> Iterator[str]:
+    """What may have ended a request where any line may be lost: what ends most, and what ended others."""
+    yield from ("finished", "client-disconnect", "invalid-request", "input-too-long")
+    yield from ("explicit-abort", "waiting-timeout", "running-timeout")
+    if attempt.session_id is not None:
+        yield "session-unknown"
+    yield from unlogged.later(scene, attempt)
+    if scene.beginnings(attempt.rid):
+        yield from ("abort-prefix-collision", "timeout-prefix-collision")
 
 
 _EARLY = ("client-disconnect", "finished", "invalid-request", "input-too-long")
@@ -292,6 +324,7 @@ _PROOFS = {
     Event.SERVER_DUMPED: "the crash dump does not list it",
     Event.REQUEST_STATS: "its time stats are written when it does",
     Event.SCHEDULER_STATUS: "the scheduler's next list of what runs and waits does not have it",
+    Event.PROCESS_TREE_KILLED: "the server, which waits for all before it ends its processes, has ended them",
 }
 
 
@@ -304,14 +337,19 @@ def _answered(scene: Scene, attempt: Attempt) -> bool:
 
 
 def _possible(scene: Scene, attempt: Attempt) -> list[str]:
-    """What may have become of a rid that has no record.
-
-    A server that drains lists what is left, and in 0.4.9 to 0.5.12 what was aborted in the queue as well.
-    """
+    """What may have become of a rid that has no record."""
     listed = bool(attempt.of(Event.SERVER_DRAINING))
-    leaks = listed and scene.release.may_have(QUEUE_ABORTED_KEPT)
     names = [*["watchdog-timeout"] * _hung(attempt), "in-flight", "finished", *["server-shutdown"] * listed]
-    return [*names, *["explicit-abort", "client-disconnect"] * leaks]
+    return [*names, *_kept(scene, attempt)]
+
+
+def _kept(scene: Scene, attempt: Attempt) -> tuple[str, ...]:
+    """What may have ended one that a server lists while it drains.
+
+    It lists what is left, and in 0.4.9 to 0.5.12 what was aborted in the queue as well.
+    """
+    listed = bool(attempt.of(Event.SERVER_DRAINING)) and scene.release.may_have(QUEUE_ABORTED_KEPT)
+    return ("explicit-abort", "client-disconnect") if listed else ()
 
 
 def _hung(attempt: Attempt) -> bool:
@@ -332,6 +370,12 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
         return undecided(
             text, [(n, "the server's whole log of that time") for n in dict.fromkeys(names)], [attempt.received]
         )
+    if missing.silently(scene) and _last_to_end(scene) > attempt.order:
+        text = (
+            "No Finish, though later requests have theirs, and the log lacks lines: requests end in it that never came."
+        )
+        lost = dict.fromkeys(["in-flight", *_lost(scene, attempt)])
+        return undecided(text, [(name, _LOST) for name in lost], [attempt.received])
     finding = Finding(
         "in-flight",
         "likely",
@@ -340,10 +384,12 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
     )
     if any(scene.places[id(fact)] > attempt.order for fact in scene.life.of(Event.SERVER_SIGTERM)):
         finding.candidates.append(("server-shutdown", "the lines that follow: did it end while the server drained?"))
+    for name in _kept(scene, attempt):
+        finding.admit(name, "its Finish: the list has whoever was aborted in the queue as well")
     if _hung(attempt):
         finding.candidates.append(("watchdog-timeout", "the lines that follow: the watchdog was about to kill it"))
     if attempt.stream or attempt.openai is not None:
-        finding.candidates.append(("client-disconnect", "the client's log: leaving a stream writes no line"))
+        finding.admit("client-disconnect", "the client's log: leaving a stream writes no line")
     if (decides := switched(scene, attempt)) is not None:
         finding.candidates.append(("finished", decides))
     finding.candidates += disconnects.unanswered(scene, attempt, scene.life.size)
@@ -354,7 +400,7 @@ def _in_flight(scene: Scene, attempt: Attempt) -> Finding:
         for name in _ANYTHING:
             finding.admit(name, "the server's whole log of that time")
     _admit_refusals(scene, finding)
-    return finding
+    return _with_lost(scene, attempt, finding)
 
 
 @per_scene

@@ -214,13 +214,17 @@ class Sweep:
     def _let_go(self, before: int, held: Container[int]) -> None:
         """Let go of the facts before a place that nothing needs any more; those stay whose identity is `held`."""
         before = max(0, before)
-        kept = [*_outlined(self._staying(self._facts[:before], held)), *self._facts[before:]]
+        ends = {fact.rid for fact in self._facts[before:] if fact.event is Event.REQUEST_FINISHED}
+        kept = [*_outlined(self._staying(self._facts[:before], held, ends)), *self._facts[before:]]
         self._stayed = len(kept) - (len(self._facts) - before)
         self._facts = kept
         self._settled.intersection_update([fact.rid for fact in kept if fact.rid is not None])
 
-    def _staying(self, facts: Sequence[Fact], held: Container[int]) -> Iterator[Fact]:
-        """Those that concern a server, a session, a request that is not settled, or the limits of timeouts."""
+    def _staying(self, facts: Sequence[Fact], held: Container[int], ends: Container[str | None]) -> Iterator[Fact]:
+        """Those that concern a server, a session, a request that is not settled, or the limits of timeouts.
+
+        So do those that came and whose `ends` stay: an end without them would tell that lines are lost.
+        """
         told = [f.rid for f in facts if f.event is Event.REQUEST_FINISHED and f.message_id in KINDS][-_LIMITS:]
         limits = frozenset(told)
         for fact in facts:
@@ -228,6 +232,7 @@ class Sweep:
             if (
                 not routine(fact)
                 or id(fact) in held
+                or (fact.event is Event.REQUEST_RECEIVED and fact.rid in ends)
                 or fact.session_id is not None
                 or fact.parent_rid is not None
                 or (fact.rid is not None and (fact.rid in limits or not self._settled.issuperset(rids)))

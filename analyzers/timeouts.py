@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sglang_lifecycle.analyzers import limits, strokes, zombies
+from sglang_lifecycle.analyzers import limits, missing, strokes, zombies
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import TIMEOUT_BY_RID
 from sglang_lifecycle.analyzers.finding import Cause, Finding
@@ -181,6 +181,8 @@ def _perhaps_anothers(struck: _Struck) -> str | None:
         confirmed = (told is not None and told.confirms) or limits.confirmed(scene, attempt, struck.kind.id)
         if not confirmed or _open_prefix(scene, attempt):
             return _decides(struck, "SGLANG_REQ_…_TIMEOUT of the server")
+        if not struck.roots and missing.silently(scene):
+            return "the lines that the log lacks: who else ended in the same second"
     if not struck.roots and _at_the_beginning(scene, attempt):
         return "the lines before: who else ended in the same second"
     return None

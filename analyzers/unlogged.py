@@ -9,7 +9,8 @@ from sglang_lifecycle.analyzers import session_params
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import TIMEOUT_BY_RID
 from sglang_lifecycle.analyzers.limits import KINDS
-from sglang_lifecycle.analyzers.scene import Scene
+from sglang_lifecycle.analyzers.outcomes import PLAIN
+from sglang_lifecycle.analyzers.scene import Scene, per_scene
 from sglang_lifecycle.analyzers.texts import ended_plainly
 from sglang_lifecycle.parsers.evidence import BATCHES, Event, Fact
 
@@ -52,6 +53,27 @@ def _causes(scene: Scene, attempt: Attempt, gone: Fact | None) -> Iterator[str]:
             yield from scene.engine_causes(other.ended_at or ended)
     if scene.calls_between("abort", began - _SLACK, ended + _SLACK):
         yield from ("explicit-abort", "abort-all")
+
+
+def later(scene: Scene, attempt: Attempt) -> Iterator[str]:
+    """The causes that struck anybody after an attempt came, as far as texts and calls name them."""
+    yield from (cause for cause, order in _last(scene).items() if order > attempt.order)
+    yield from _by_session(scene, attempt, scene.life.size)
+
+
+@per_scene
+def _last(scene: Scene) -> dict[str, int]:
+    """The places where causes last struck."""
+    texts = {name: outcome.cause for name, outcome in (PLAIN | KINDS).items()}
+    found = {cause: orders[-1] for kind, cause in _CALLS.items() if (orders := scene.call_orders.get(kind))}
+    for attempt in scene.attempts:
+        message = attempt.finish.message_id if attempt.finish is not None else None
+        if message in texts:
+            found[texts[message]] = max(found.get(texts[message], -1), attempt.finish_order or 0)
+    return found
+
+
+_CALLS = {"abort": "abort-all", "pause": "pause-abort", "weights": "weight-update-abort"}
 
 
 def _by_session(scene: Scene, attempt: Attempt, end: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Whole JSON documents that hold log entries: answers of Loki, CloudWatch, Elasticsearch, Datadog, Azure, Splunk.
+"""Whole documents that hold log entries: answers of Loki, CloudWatch, Elasticsearch, Datadog, Azure, Splunk, Google.
 
 They are turned into one JSON object a line, in the order of time, which `envelopes.objects` reads; a log that was
 copied out of a document as one escaped string is turned into its lines.
@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from sglang_lifecycle.parsers import blockyaml
 from sglang_lifecycle.parsers.envelopes import objects
 from sglang_lifecycle.parsers.envelopes.stamps import stamp
 from sglang_lifecycle.parsers.prefix import Prefix
@@ -28,6 +29,7 @@ _LISTS = (
 )  # fmt: skip
 _BEGINS = re.compile(rb'\s*(?:\[\s*[\[{"]|\{\s*[\n"])')
 _HEAD = 4096
+_SNIFF = 8192  # bytes in which entries of YAML show their texts
 _ESCAPED = re.compile(rb"\\n\[?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _BARE_QUOTE = re.compile(rb'(?<!\\)(?:\\\\)*"')
 _FIRST = 1 << 20  # bytes in which quotes are looked for
@@ -35,7 +37,7 @@ _FIRST = 1 << 20  # bytes in which quotes are looked for
 
 def is_document(head: bytes) -> bool:
     """Whether a text that begins like `head` may be such a document rather than lines."""
-    return _BEGINS.match(head[:_HEAD]) is not None
+    return _BEGINS.match(head[:_HEAD]) is not None or blockyaml.is_document(head)
 
 
 def entries(path: Path) -> Iterator[bytes] | None:
@@ -46,7 +48,7 @@ def entries(path: Path) -> Iterator[bytes] | None:
         if size > MAX_BYTES:
             if first.endswith(b"\n") and (first.startswith(b'{"') or first.rstrip()[-1:] == b"}"):
                 return None  # lines after all, of which the first may be cut
-            raise Refused(f"a JSON document of more than {MAX_BYTES >> 20} MiB; export it as lines")
+            raise Refused(f"a document of more than {MAX_BYTES >> 20} MiB; export it as lines")
         if first.startswith(b'{"') and _is_one(first):
             return None
         text = first + file.read()
@@ -91,6 +93,8 @@ def unescaped(path: Path) -> Iterator[bytes]:
 
 def _documents(text: bytes) -> tuple[list[Any], bool]:
     """The documents in a text, and whether it is one from its beginning to its end: then no line of it is a log's."""
+    if blockyaml.is_document(text[:_SNIFF]):
+        return blockyaml.documents(text.decode("utf-8", "replace")), False
     try:
         return [orjson.loads(text)], True
     except orjson.JSONDecodeError:

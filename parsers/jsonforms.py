@@ -157,7 +157,7 @@ def _reason(reason: Any) -> tuple[str | None, str | None] | None:
     """The type of a finish reason and its shape; None where it says more."""
     blank = Fact(Event.UNKNOWN, "", 0, 0, 0)
     finish_reason(blank, reason)
-    more = blank.finish_type == "abort" or blank.finish_message is not None
+    more = blank.finish_type == "abort" or blank.finish_message is not None or bool(blank.detail)
     texts = reason.values() if isinstance(reason, dict) else ()
     strange = any(isinstance(text, (dict, list)) or (isinstance(text, str) and not _short(text)) for text in texts)
     return None if more or strange else (blank.finish_type, blank.finish_shape)
@@ -209,6 +209,8 @@ def _form_of(data: dict[str, Any]) -> JsonForm | None:
     if not isinstance(event, str) or event not in requestlog.EVENTS:
         return None
     if not isinstance(obj, dict) or not isinstance(meta, dict):
+        return None
+    if requestlog.anothers(data.get("rid"), meta.get("id")):
         return None
     return _form(event, requestlog.names(tuple(obj), tuple(meta)), isinstance(out, dict))
 

@@ -29,6 +29,13 @@ LATEST = 253_000_000_000.0
 
 _LEVEL = re.compile(LEVEL)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_UP = r"\x1b\[[A-Z]"  # the cursor goes to another bar
+_BARS = re.compile(
+    rf"""(?:(?:[^\[\]'"]|{_UP}){{0,400}}\[\d+:[\d:]+<[\d:?]+, +[\d.?]+ ?\w{{0,4}}/\w{{1,4}}[^\[\]'"]{{0,80}}\]"""
+    rf"(?:[\r ]|{_UP})*)+"
+)
+"""Progress bars (of `tqdm`), which are drawn without a newline: what another process or thread writes stands behind."""
+
 _OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)")
 BLANKS = " \t\r"
 """What terminals and pages leave at the end of a line: no record of a request ends in them."""
@@ -119,6 +126,9 @@ class Prefix:
             return self.rest(Head(at, resolution, match[3].strip() or None, ""), line[match.end() :])
         if line.startswith((*REQUEST_HEADS, '{"request_parameters"')):
             return Head(None, 0.0, None, line.rstrip(BLANKS))
+        if "/s]" in line or "/it]" in line:
+            bars = _BARS.match(line)
+            return self.split(line[bars.end() :]) if bars is not None else None
         return None
 
     def bare(self, line: str) -> Head:

@@ -280,7 +280,7 @@ def _reason(text: bytes) -> tuple[str | None, str | None] | None:
     """The type of a finish reason and its shape; None where it says more."""
     blank = Fact(Event.UNKNOWN, "", 0, 0, 0)
     finish_reason(blank, _value(text))
-    more = blank.finish_type == "abort" or blank.finish_message is not None
+    more = blank.finish_type == "abort" or blank.finish_message is not None or bool(blank.detail)
     return None if more else (blank.finish_type, blank.finish_shape)
 
 

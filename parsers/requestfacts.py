@@ -126,11 +126,19 @@ OBJ: dict[str, Note] = {
 """What the fields of a request tell about it."""
 
 
+_TYPES = ("stop", "length", "abort")
+"""What a finish reason's `to_json` writes as its type (`managers/schedule_batch.py`, 0.3.6 to 0.5.23)."""
+
+
 def finish_reason(fact: Fact, reason: Any) -> None:
-    """What a finish reason tells."""
+    """What a finish reason tells. One of another type is as good as cut: a byte of it may be lost."""
     if not isinstance(reason, dict):
         return
-    fact.finish_type = _text(reason.get("type"))
+    kind = reason.get("type")
+    if kind not in _TYPES:
+        fact.detail["cut"] = True
+        return
+    fact.finish_type = kind
     fact.finish_shape = _SHAPES.get(tuple(reason))
     if fact.finish_type == "abort":
         note_message(fact, _text(reason.get("message")) or "")

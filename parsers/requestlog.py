@@ -94,7 +94,10 @@ class RequestRecord:
     has_output: bool = False
     cut: bool = False
     trailing: bool = False
-    """Text follows the record's balanced end: it is the tail of something else, and the record an imitation."""
+    """Text follows the record's balanced end: it is the tail of something else, and the record an imitation.
+
+    Or a field stands twice in it: a text broke out of its quotes.
+    """
 
     def strangers(self) -> list[str]:
         """The texts in it that a client chose and that SGLang may print elsewhere as they are."""
@@ -154,9 +157,23 @@ def read(message: str) -> RequestRecord | None:
     layout = _templates.scan(message, head, message.index("=") + 1)
     record = RequestRecord(TEXT_HEADS[head], None, fields=layout.names, cut=layout.cut)
     record.trailing = not layout.cut and layout.end < len(message) and record.event != "request.received.openai"
+    record.trailing = record.trailing or len({value.name for value in layout.values}) < len(layout.values)
     for name, start, end in layout.values:
         _take(record, name, message[start:end])
-    return _whole(record)
+    named = next((literal(message[start:end]) for name, start, end in layout.values if name == "meta.id"), None)
+    return _torn(_whole(record), named)
+
+
+def _torn(record: RequestRecord, named: Any) -> RequestRecord:
+    """A record without its outcome where that names another rid: a hole in a file joins what stood around it."""
+    if anothers(record.rid, named):
+        record.meta, record.cut = {}, True
+    return record
+
+
+def anothers(rid: Any, named: Any) -> bool:
+    """Whether the rid that an outcome names is not its request's, as it is in all recorded releases."""
+    return isinstance(rid, str) and isinstance(named, str) and named != rid
 
 
 def settled(template: Template) -> RequestRecord:
@@ -321,7 +338,7 @@ def of_json(data: dict[str, Any]) -> RequestRecord | None:
         record.meta = {name: meta[name] for name in META_FIELDS & meta.keys()}
         record.has_output = bool(out.get("text") or out.get("output_ids"))
     record.fields = names(tuple(obj), tuple(meta or ()))
-    return record
+    return _torn(record, meta.get("id") if meta else None)
 
 
 _OWN = OBJ_FIELDS - {"rid"}

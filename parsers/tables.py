@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,16 +44,48 @@ def entries(path: Path) -> Iterator[bytes]:
         names = _names(line, separator)
         budget = Budget(path.stat().st_size)
         rows = others = 0
-        try:
-            for row in csv.reader(file, delimiter=separator):
-                rows, others = rows + bool(row), others + (len(row) not in (0, len(names)))
-                entry = orjson.dumps(_entry(names, row)) + b"\n"
-                budget.take(len(entry))
-                yield entry
-        except csv.Error as error:
-            raise Refused(f"a table that cannot be read: {error}") from error
+        for row in _rows(file, separator):
+            rows, others = rows + bool(row), others + (row is not None and len(row) not in (0, len(names)))
+            entry = orjson.dumps(_entry(names, row) if row is not None else _LEFT_OUT) + b"\n"
+            budget.take(len(entry))
+            yield entry
         if others * 2 > rows:
             raise Plain
+
+
+_LEFT_OUT = {"message": f"Left out: a row of {CAP >> 20} MiB or more"}
+"""What stands in the place of a row that is too long."""
+
+
+def _rows(lines: Iterable[str], separator: str) -> Iterator[list[str] | None]:
+    """The rows of a table; None in the place of one that has too long a cell. Raises `Refused`."""
+    within = False
+
+    def counted() -> Iterator[str]:
+        nonlocal within
+        for line in lines:
+            within ^= line.count('"') % 2 == 1
+            yield line
+
+    rest = counted()
+    reader = csv.reader(rest, delimiter=separator)
+    while True:
+        within = False
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if not str(error).startswith(_TOO_LONG):
+                raise Refused(f"a table that cannot be read: {error}") from error
+            while within and next(rest, None) is not None:
+                pass  # what is within its quotes is no row
+            yield None
+        else:
+            yield row
+
+
+_TOO_LONG = "field larger than field limit"
 
 
 def _entry(names: Sequence[str], row: Sequence[str]) -> dict[str, Any]:

@@ -5,7 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import Case, answered, changed, crashed, decode, hold, prefill, refused, said, stream, turn
+from cases import (
+    WAITED,
+    Case,
+    answered,
+    changed,
+    crashed,
+    decode,
+    hold,
+    prefill,
+    refused,
+    said,
+    started,
+    stream,
+    told,
+    turn,
+)  # fmt: skip
 from lines import ABORTED, TIMEOUT, Story, used, write
 
 from sglang_lifecycle.analyzers.explain import explain
@@ -132,12 +147,76 @@ CASES = {
             ("/update_weights_from_disk", "401 Unauthorized", "POST"),
         )
     },
+    "a Finish whose kind has a hole": Case(
+        used("a", 0, 3, WAITED.replace("abort", "ab\0\0t")), "a", unproven={"finished"}, says="waiting-timeout",
+    ),
+    "a refusal whose text has lost a byte": Case(
+        used("a", 0, 0, refused("Input length (901 tokens) exceeds the maxi\ufffdum allowed length (294).")), "a",
+        unproven={"invalid-request"}, says="input-too-long",
+    ),
+    "a refusal whose text is lost": Case(
+        used("a", 0, 0, refused("").replace("message", "mess\0ge")), "a", unproven={"invalid-request"},
+        says="grammar-failed",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_not_so_is_not_said(name: str, tmp_path: Path) -> None:
     hold(CASES[name], tmp_path)
+
+
+CAME = used("a", 5, 30)[:1]
+AFTER = prefill(5, 0) + decode([8, 20], 1) + used("later", 10, 12) + answered(12, "/generate")
+CUT_OFF = started() + CAME + AFTER
+STREAM = changed(CUT_OFF, "stream=False", "stream=True")
+UNSEEN = used("lost-1", 6, 9)[1:]  # its Receive is not there
+SAMPLE = changed(used("sample", 6, 9)[1:], "8}", "8, 'n': 2}")
+SIGTERM = said(40, "SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
+SWEPT = SIGTERM + said(45, "kill_process_tree called: parent_pid=7, include_parent=True, pid=7")
+REFUSAL = said(5, "[http_server] Error: temperature must be non-negative, got -1.")
+LOSSY = {
+    "a log that lacks lines": Case(CUT_OFF + UNSEEN, "a", never={"in-flight"}, says="running-timeout"),
+    "the middle of a log that lacks lines": Case(
+        used("first", 1, 2) + CAME + AFTER + UNSEEN, "a", never={"in-flight"}, says="finished",
+    ),
+    "a stream in a log that lacks lines": Case(STREAM + UNSEEN, "a", never={"in-flight"}, says="waiting-timeout"),
+    "the newest in a log that lacks lines": Case(started() + UNSEEN + prefill(10, 0) + used("z", 11, 12)[:1], "z",
+        says="finished",
+    ),
+    "one that is longer than another, where lines are lost": Case(
+        CUT_OFF + UNSEEN + used("l", 1, 2) + used("l-1", 7, 30)[:1], "l-1", says="abort-prefix-collision",
+    ),
+    "timeouts alike where lines are lost": Case(
+        CUT_OFF + UNSEEN + used("x-1", 13, 20, TIMEOUT) + used("y-1", 22, 29, TIMEOUT), "x-1",
+        unproven={"running-timeout"}, says="timeout-prefix-collision",
+    ),
+    "an error where lines are lost": Case(started() + CAME + REFUSAL + AFTER + UNSEEN, "a", says="finished"),
+    "a crash where lines are lost": Case(CUT_OFF + UNSEEN + crashed(50), "a", says="running-timeout"),
+    "an idle server that crashed, where lines are lost": Case(
+        started() + CAME + UNSEEN + crashed(50), "a", says="running-timeout",
+    ),
+    "one that a server lists which keeps what was aborted": Case(
+        CUT_OFF + SIGTERM + said(41, "Gracefully exiting... Remaining number of requests 1. Remaining requests "
+        "remaining_rids=['a']."), "a", says="client-disconnect", version="0.5.3",
+    ),
+    "a server that has drained and is gone": Case(CUT_OFF + SWEPT, "a", never={"in-flight"}, says="finished"),
+    "a stream at a server that has drained and is gone": Case(
+        STREAM + SWEPT, "a", never={"in-flight"}, says="server-shutdown",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_what_a_lost_line_may_have_said_is_among_the_candidates(name: str, tmp_path: Path) -> None:
+    hold(LOSSY[name], tmp_path)
+
+
+@pytest.mark.parametrize("story", [CUT_OFF, CUT_OFF + SAMPLE, CUT_OFF[2:] + used("early", 0, 6)[1:], CUT_OFF + SIGTERM])
+def test_what_ran_when_a_whole_log_ended_is_in_flight(story: Story, tmp_path: Path) -> None:
+    verdict = told(Case(story, "a"), tmp_path)
+    assert (verdict.cause, verdict.confidence) == ("in-flight", "likely")
+    assert "finished" not in {each.cause for each in verdict.candidates}
 
 
 LEAVES_OPEN = {

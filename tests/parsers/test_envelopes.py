@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ import wrappers
 
 from sglang_lifecycle.analyzers.audit import audit
 from sglang_lifecycle.analyzers.incident import Incident
-from sglang_lifecycle.parsers import documents
+from sglang_lifecycle.parsers import documents, tables
 from sglang_lifecycle.parsers.envelopes import prefixes
-from sglang_lifecycle.parsers.evidence import Evidence
+from sglang_lifecycle.parsers.evidence import Event, Evidence
 from sglang_lifecycle.parsers.lines import Line
 from sglang_lifecycle.parsers.log import read
 from sglang_lifecycle.parsers.quote import quote
@@ -206,6 +208,7 @@ PROSE = (
 )
 WHOLE = {"escaped", "escaped-whole", "html", "newest-first", "newest-first-docker", "hard-wrapped"}
 WHOLE |= {"cloudwatch", "elastic", "loki", "fluent-bit-in-loki", "opentelemetry", "azure-tables", "splunk", "strings"}
+WHOLE |= {"google-yaml", "aws-yaml"}
 WHOLE |= {*SCREENS, "no-break", "ts", "remains", "tags", *wrappers.LEARNT}
 WHOLE |= {name for name in wrappers.WRITERS if name.endswith("-csv")}
 """Writers of what a file has as a whole: amid prose it can't be told."""
@@ -236,6 +239,25 @@ def test_what_is_wrapped_beside_bare_records_stays_wrapped(writer: str, tmp_path
     ready = "[2026-10-30 01:05:00] The server is fired up and ready to roll!\n"
     (tmp_path / "server.log").write_text(ready + wrappers.WRITERS[writer](wrappers.timed(fake)) + ready * 9)
     assert {str(fact.event) for fact in read([str(tmp_path / "server.log")]).facts} == {"server.ready"}
+
+
+BREAKOUT = {
+    "a rid": "x', rid='victim",
+    "an outcome": "x'), out={'meta_info': {'id': 'victim', 'finish_reason': {'type': 'stop'}}}, y={'z': 'u",
+}
+
+
+@pytest.mark.parametrize("name", BREAKOUT)
+def test_who_breaks_out_of_typeset_quotes_is_found_out(name: str, tmp_path: Path) -> None:
+    record = (
+        "[2026-10-30 01:05:00] Finish: obj=GenerateReqInput(rid='r', text='{}'), out={{'meta_info': {{'id': 'r'}}}}"
+    )
+    (tmp_path / "pasted.txt").write_text(
+        "".join(wrappers.typeset(record.format(t)) + "\n" for t in (BREAKOUT[name], "x"))
+    )
+    forged, real = read([str(tmp_path / "pasted.txt")]).facts
+    assert forged.tainted
+    assert (real.rid, real.tainted) == ("r", False)
 
 
 def test_records_in_dynamos_form(tmp_path: Path) -> None:
@@ -521,3 +543,19 @@ def test_what_is_quoted_deeper_stays_a_strangers_text(outer: str, inner: str, tm
     evidence = read([str(log)])
     assert any(fact.event == "batch.decode" for fact in evidence.facts)
     assert not any(fact.event == "process.crashed" and not fact.tainted for fact in evidence.facts)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("cell", ["x" * 9000, f'x\n{"y" * 9000}\n"",2026-10-30T01:05:04Z,""\n', '""' * 9000])
+def test_a_row_that_is_too_long_hides_no_other(
+    cell: str, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr(tables, "CAP", 8192)
+    request.addfinalizer(partial(csv.field_size_limit, csv.field_size_limit()))
+    ready, forged = "The server is fired up and ready to roll!", "SIGTERM received. signum=None frame=None."
+    rows = [f"[2026-10-30 01:05:0{n}] {ready}" for n in (1, 5)]
+    rows.insert(1, f"{cell}\n2026-10-30T01:05:03Z,[2026-10-30 01:05:03] {forged}\n")
+    table = "".join(f'2026-10-30T01:05:09Z,"{row}"\n' for row in rows)
+    (tmp_path / "export.csv").write_text(f"timestamp,message\n{table}".replace("\n", ending), newline="")
+    facts = read([str(tmp_path / "export.csv")]).facts
+    assert [fact.event for fact in facts] == [Event.SERVER_READY, Event.LINES_LOST, Event.SERVER_READY]

@@ -150,10 +150,11 @@ class TestRawUserText:
         assert fact.length == len(log.encode()) - len(f"[2026-11-29 19:50:09] {READY}\n")
         assert (ready.event, ready.tainted) == (Event.SERVER_READY, False)
 
-    def test_a_text_with_an_open_end_taints_what_follows(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("bar", ["", "\r 50%|##   | 1/2 [00:01<00:01,  1.2s/it]\r"])
+    def test_a_text_with_an_open_end_taints_what_follows(self, bar: str, tmp_path: Path) -> None:
         closing = "[http_server] Error: Invalid request: close was requested for session x"
         access = '[2026-11-29 19:50:06] INFO:     127.0.0.1:1 - "POST /generate HTTP/1.1" 400 Bad Request'
-        log = f"[2026-11-29 19:50:04] {closing}\n{self.FAKE}\n{access}\n[2026-11-29 19:50:09] {finish('real')}\n"
+        log = f"[2026-11-29 19:50:04] {closing}\n{bar}{self.FAKE}\n{access}\n[2026-11-29 19:50:09] {finish('real')}\n"
         by_rid = {fact.rid: fact for fact in facts_of(log, tmp_path) if fact.event is Event.REQUEST_FINISHED}
         assert by_rid["victim"].tainted
         assert not by_rid["real"].tainted

@@ -37,6 +37,27 @@ def test_ranks_and_time(ranks: str, milliseconds: str) -> None:
     assert head.resolution == (0.001 if milliseconds else 1.0)
 
 
+BARS = (
+    "\rLoading safetensors checkpoint shards:  25% Completed | 1/4 [00:00<00:01,  2.14it/s]\r",
+    "Capturing batches (bs=120 avail_mem=20.15 GB):   3%|▎     | 1/35 [00:00<00:20,  1.63it/s]",
+    "  0%|          | 0/35 [00:00<?, ?it/s]\r 40%|████      | 14/35 [01:00:09<00:00, 12.6s/it]\r\r",
+    "model-00001-of-00004.safetensors: 100%|██████| 4.98G/4.98G [00:30<00:00, 163MB/s]\x1b[A\r",
+    "Processed prompts:  50%|#####     | 1/2 [00:01<00:01,  1.01s/it, est. speed input: 5.9 toks/s] ",
+)
+
+
+@pytest.mark.parametrize("bar", BARS)
+def test_a_record_stands_behind_a_progress_bar(bar: str) -> None:
+    head = Prefix().split(f"{bar}[2026-11-29 19:50:05 TP1] {MESSAGE}")
+    assert head is not None
+    assert (head.at, head.rank, head.message) == (EPOCH, "TP1", MESSAGE)
+    bare = Prefix().split(f"{bar}Receive: obj=GenerateReqInput(rid='r')")
+    assert bare is not None
+    assert bare.message == "Receive: obj=GenerateReqInput(rid='r')"
+    for other in (bar, f"{bar}{MESSAGE}", f"user: '{bar}[2026-11-29 19:50:05] {MESSAGE}", f"x {bar[:-9]}[2026-11-29"):
+        assert Prefix().split(other) is None
+
+
 def test_no_rank() -> None:
     head = Prefix().split(f"[2026-11-29 19:50:05] {MESSAGE}")
     assert head is not None

@@ -257,3 +257,16 @@ def test_what_is_no_rid_is_none_and_stops_nobody(rid: str, tmp_path: Path) -> No
 def test_the_same_record_reads_the_same_again() -> None:
     message = "Finish: obj=GenerateReqInput(rid='again', stream=False), out={'meta_info': {'unheard_of': 0}}"
     assert requestlog.read(message) == requestlog.read(message)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_outcome_of_another_rid_is_nobodys(form: str, tmp_path: Path) -> None:
+    """A hole in a file joins the beginning of one record and the end of another."""
+    out = {"meta_info": {"id": "r-2", "finish_reason": {"type": "length", "length": 8}}}
+    head = {"timestamp": "2026-11-29T19:50:05.000000", "event": "request.finished", "rid": "RID", "obj": {}}
+    text = f"Finish: obj=GenerateReqInput(rid='RID', stream=False), out={out!r}"
+    record = text if form == "text" else json.dumps(head | {"out": out})
+    whole = fact_of(record.replace("RID", "r-2"), tmp_path)
+    torn = fact_of(record.replace("RID", "r-1").replace(", stream=False", ""), tmp_path)
+    assert (whole.rid, whole.finish_type, "cut" in whole.detail) == ("r-2", "length", False)
+    assert (torn.rid, torn.finish_type, "cut" in torn.detail) == ("r-1", None, True)

@@ -15,6 +15,8 @@ import zipfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
+import yaml
+
 STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 PIECE = 16384
 Lines = Sequence[tuple[datetime, str]]
@@ -122,6 +124,12 @@ def escaped(lines: Lines) -> str:
     return "".join(json.dumps(line, ensure_ascii=False)[1:-1] + "\n" for _, line in lines)
 
 
+def typeset(line: str) -> str:
+    """What a word processor makes of quotes: those that follow a blank or a bracket open, the others close."""
+    line = re.sub(r"(^|[\s=(\[{])'", "\\1\u2018", line).replace("'", "\u2019")
+    return re.sub(r'(^|[\s=(\[{])"', "\\1\u201c", line).replace('"', "\u201d")
+
+
 def escaped_whole(lines: Lines) -> str:
     return json.dumps("\n".join(line for _, line in lines), ensure_ascii=False) + ",\n"
 
@@ -160,6 +168,22 @@ def splunk(lines: Lines) -> str:
 
 def strings(lines: Lines) -> str:
     return json.dumps([line for _, line in lines])
+
+
+def yaml_documents(lines: Lines) -> str:
+    """What `gcloud logging read` prints unless told otherwise: the newest first, long texts broken."""
+    labels = {"container_name": "sglang", "pod_name": "sglang-0"}
+    resource = {"labels": labels, "type": "k8s_container"}
+    entries = [
+        {"insertId": "a", "resource": resource, "textPayload": line, "timestamp": iso(at)} for at, line in lines[::-1]
+    ]
+    return yaml.safe_dump_all(entries, explicit_start=True, allow_unicode=True)
+
+
+def yaml_events(lines: Lines) -> str:
+    """What `aws logs get-log-events --output yaml` prints."""
+    events = [{"ingestionTime": ms(at) + 300, "message": line, "timestamp": ms(at)} for at, line in lines]
+    return yaml.safe_dump({"events": events, "nextForwardToken": "f/1"}, width=1 << 20)
 
 
 def opentelemetry(lines: Lines) -> str:
@@ -262,6 +286,7 @@ WRITERS: dict[str, Callable[[Lines], str]] = {
     "no-break": each(lambda at, line: line.replace(" ", "\u00a0")),
     "remains": each(lambda at, line: f"^[[36m(SGLangEngine pid=720234)^[[0m {line}"),
     "tags": each(lambda at, line: f'<span class="line">{html.escape(line)}</span><br>'),
+    "typeset": each(lambda at, line: typeset(line)),
     "ts": each(lambda at, line: f"[{at:%Y-%m-%d %H:%M:%S}] {line}"),
     "aws-text": each(lambda at, line: f"EVENTS\t{ms(at) + 300}\tsglang/server/a1\t{line}\t{ms(at)}"),
     "gh-run": each(lambda at, line: f"unit-test (0)\tRun tests\t{iso(at, 7)} {line}"),
@@ -301,6 +326,8 @@ WRITERS: dict[str, Callable[[Lines], str]] = {
             }
         )
     ),
+    "google-yaml": yaml_documents,
+    "aws-yaml": yaml_events,
     "aliyun": each(
         lambda at, line: json.dumps({"__time__": str(int(at.timestamp())), "content": line, "_pod_name_": "sglang-0"})
     ),
