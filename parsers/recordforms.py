@@ -43,7 +43,7 @@ class RecordForm(Form):
         del blank.detail["fields"]
         self.event, self._blank = blank.event, blank
         places = {name: place for place, name in enumerate(template.varies)}
-        self._rid = places["rid"]
+        self._rid, self._named = places["rid"], places.get(requestlog.NAMED)
         self._session, self._reason = places.get("session_params"), places.get("meta.finish_reason")
         self._sampling = places.get("sampling_params")
         told = [name for name in places if name in _FILLS]
@@ -61,6 +61,8 @@ class RecordForm(Form):
         rid = texts[self._rid]
         if rid[0] != _QUOTE or len(rid) < 3 or rid.find(b"'", 1) != len(rid) - 1:
             return False
+        if self._named is not None and texts[self._named] != rid:
+            return False
         inner = b"".join(self._inner(texts))
         if len(inner) > LONG or b"\\" in inner:
             return False
@@ -76,6 +78,7 @@ class RecordForm(Form):
             b"\\" not in joined
             and sum(max(map(len, values)) for values in (rids, *inner)) <= LONG
             and _RIDS.fullmatch(b"".join(rids)) is not None
+            and (self._named is None or texts[self._named] == rids)
             and (self._session is None or not any(value[:1] == b"[" for value in set(texts[self._session])))
             and (self._sampling is None or not any(_sampled(value)[1] for value in set(texts[self._sampling])))
         )

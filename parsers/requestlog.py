@@ -55,7 +55,9 @@ MEDIA = ("image_data", "video_data", "audio_data")
 """Fields of which only is kept whether there is something in them."""
 EMPTY = frozenset({"''", '""', "[]", "None"})
 """What an output is that has nothing in it."""
-_templates = Templates(OBJ_FIELDS | META_NAMES | OUTPUTS)
+NAMED = "meta.id"
+"""The rid that an outcome names."""
+_templates = Templates(OBJ_FIELDS | META_NAMES | OUTPUTS | {NAMED})
 _NOTHING = re.compile(r"(?:None|\"\"|''|[\[\](){},\s])*+")
 
 
@@ -158,10 +160,7 @@ def read(message: str) -> RequestRecord | None:
     record = RequestRecord(TEXT_HEADS[head], None, fields=layout.names, cut=layout.cut)
     record.trailing = not layout.cut and layout.end < len(message) and record.event != "request.received.openai"
     record.trailing = record.trailing or len({value.name for value in layout.values}) < len(layout.values)
-    for name, start, end in layout.values:
-        _take(record, name, message[start:end])
-    named = next((literal(message[start:end]) for name, start, end in layout.values if name == "meta.id"), None)
-    return _torn(_whole(record), named)
+    return _filled(record, ((name, message[start:end]) for name, start, end in layout.values))
 
 
 def _torn(record: RequestRecord, named: Any) -> RequestRecord:
@@ -184,18 +183,23 @@ def settled(template: Template) -> RequestRecord:
 def _of_values(template: Template, values: Iterable[tuple[str, str]]) -> RequestRecord:
     """The record of a template that has some more values, by their names."""
     record = RequestRecord(TEXT_HEADS[template.head], None, fields=template.names)
-    for name, text in (*template.settled.items(), *values):
-        _take(record, name, text)
-    if record.meta is None and not OUTPUTS.isdisjoint(template.varies):
+    if not OUTPUTS.isdisjoint(template.varies):
         record.meta = {}
-    return _whole(record)
+    return _filled(record, (*template.settled.items(), *values))
 
 
-def _whole(record: RequestRecord) -> RequestRecord:
+def _filled(record: RequestRecord, values: Iterable[tuple[str, str]]) -> RequestRecord:
+    """A record with what its values say, by their names."""
+    named = None
+    for name, text in values:
+        if name == NAMED:
+            named = literal(text)
+        else:
+            _take(record, name, text)
     if record.meta is None and any(name.startswith("meta.") for name in record.fields):
         record.meta = {}  # nothing wanted in it
     record.rid = _rid(record.obj.pop("rid", None))
-    return record
+    return _torn(record, named)
 
 
 def _take(record: RequestRecord, name: str, text: str) -> None:

@@ -270,3 +270,17 @@ def test_an_outcome_of_another_rid_is_nobodys(form: str, tmp_path: Path) -> None
     torn = fact_of(record.replace("RID", "r-1").replace(", stream=False", ""), tmp_path)
     assert (whole.rid, whole.finish_type, "cut" in whole.detail) == ("r-2", "length", False)
     assert (torn.rid, torn.finish_type, "cut" in torn.detail) == ("r-1", None, True)
+
+
+def test_a_field_that_was_torn_like_any_other_is_noticed(tmp_path: Path) -> None:
+    """Both halves are of one form, and the hole lies within one field: only the rids tell."""
+    outcome = "out={{'meta_info': {{'id': 'r-{0}', 'finish_reason': {{'type': 'length', 'length': 8}}}}}}"
+    record = "[2026-10-30 01:05:00] Finish: obj=GenerateReqInput(rid='r-{0}', text='a long text'), " + outcome
+    lines = [record.format(number) for number in range(9)]
+    one, other = lines.pop(5), lines.pop(5)
+    lines.insert(5, one[: one.index("long")] + other[other.index("text'") :])
+    path = tmp_path / "server.log"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    found = {fact.rid: (fact.finish_type, "cut" in fact.detail) for fact in read([str(path)]).facts}
+    assert found.pop("r-5") == (None, True)
+    assert set(found.values()) == {("length", False)}
