@@ -103,10 +103,11 @@ def _left(scene: Scene, attempt: Attempt, gone: Fact) -> Finding:
     hung = unanswered(scene, attempt, scene.places[id(gone)])
     others = [*_OR_LOST * scene.several_workers, *hung, *_OR_TWIN * (twins.displaced(scene, attempt) is not None)]
     failed = _failure(scene, attempt)
-    if failed is not None and not _surely_before(gone, failed.evidence[0]):
-        others.append((failed.cause, _ORDER))
     refused = outcomes.refused_before(scene, attempt)  # the answer waited in the queue
-    others += [(link.cause, _ORDER) for link in refused[:1] if link.cause not in _ITS_OWN]
+    ends: list[Finding | Cause] = [*([failed] if failed is not None else []), *refused[:1]]
+    others += [
+        (end.cause, _ORDER) for end in ends if end.cause not in _ITS_OWN and not _surely_before(gone, end.evidence[0])
+    ]
     finding = Finding(
         "client-disconnect",
         "likely" if others else "proven",

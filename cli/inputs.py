@@ -126,11 +126,11 @@ class Request:
     ) -> Evidence | None:
         from sglang_lifecycle.parsers import envelopes, log, store
 
+        if any(map(store.is_store, self.paths)):
+            return None
         envelopes.tell(self.envelopes)
         with workers(self.paths, cluster, shards) as pool:
-            if pool is None or any(map(store.is_store, self.paths)):
-                return None
-            return log.stream(self.paths, take, pool, tz=self.zone, progress=report)
+            return log.stream(self.paths, take, pool, tz=self.zone, progress=report) if pool is not None else None
 
     def about(self, ids: Sequence[str], meanwhile: Callable[[], None] | None = None) -> tuple[Evidence, Incident]:
         """Read what the fate of a few requests rests on: a part of large logs where that is enough, else all.

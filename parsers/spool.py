@@ -69,5 +69,11 @@ def spool(chunks: Iterable[bytes]) -> Path:
 @cache
 def _folder() -> Path:
     path = Path(tempfile.mkdtemp(prefix="lifecycle-"))
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    atexit.register(clear)
     return path
+
+
+def clear() -> None:
+    """Remove what was copied: for whoever ends the process without Python's own end."""
+    if _folder.cache_info().currsize:
+        shutil.rmtree(_folder(), ignore_errors=True)

@@ -19,6 +19,9 @@ def main() -> int:
     """Run the command; whoever interrupted it does not wait for what others still read, who notice that it has gone."""
     code = app.main()
     if code == ExitCode.INTERRUPTED:
+        from sglang_lifecycle.parsers import spool
+
+        spool.clear()
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         os._exit(code)

@@ -1,7 +1,8 @@
-"""Workers are gone when whoever started them is, and begin nothing more once it has failed."""
+"""Workers, and what was copied, are gone when whoever started them is; they begin nothing more once it has failed."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +43,26 @@ def test_no_worker_stays(end: str, seconds: float, codes: set[int], tmp_path: Pa
     assert done.returncode in codes
     assert b"InvalidStateError" not in done.stderr
     assert len(list(tmp_path.glob("server.log.*"))) < 15
+
+
+INTERRUPTED = """
+import sys
+from sglang_lifecycle import __main__
+from sglang_lifecycle.cli import app
+from sglang_lifecycle.parsers import spool
+
+def interrupted():
+    print(spool.spool([b"unpacked"]).exists())
+    raise KeyboardInterrupt
+
+app._run = lambda _: interrupted()
+sys.exit(__main__.main())
+"""
+
+
+def test_no_copy_stays_and_no_word_is_lost(tmp_path: Path) -> None:
+    """Whoever is interrupted ends without waiting, but not without tidying up."""
+    command, there = [sys.executable, "-c", INTERRUPTED], {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, timeout=30, env=there)
+    assert (done.returncode, done.stdout) == (130, b"True\n")
+    assert list(tmp_path.iterdir()) == []

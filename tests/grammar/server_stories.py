@@ -184,9 +184,7 @@ def detokenizer_was_killed(s: Server) -> Ending:
     return Ending()
 
 
-@story("watchdog-timeout", "0.3.6", "0.4.9", "0.5.6", "0.5.7", "0.5.10", "0.5.23")
-def watchdog_killed_it(s: Server) -> Ending:
-    running(s)
+def killed_by_the_watchdog(s: Server) -> None:
     s.wait(300)
     if s.since("0.5.7"):
         s.scheduler("Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)")
@@ -194,6 +192,12 @@ def watchdog_killed_it(s: Server) -> Ending:
         s.scheduler("Watchdog timeout (self.watchdog_timeout=300)")
     s.wait(5)
     s.sigquit()
+
+
+@story("watchdog-timeout", "0.3.6", "0.4.9", "0.5.6", "0.5.7", "0.5.10", "0.5.23")
+def watchdog_killed_it(s: Server) -> Ending:
+    running(s)
+    killed_by_the_watchdog(s)
     if not s.since("0.4.1"):
         return Ending(cause="never-received", confidence=LIKELY)
     return Ending()
@@ -215,13 +219,7 @@ def watchdog_dumped_its_batch_and_killed_it(s: Server) -> Ending:
 def watchdog_killed_a_server_that_looked_idle(s: Server) -> Ending:
     """A scheduler that is stuck forms no batch of what it gets."""
     s.receive("r-1")
-    s.wait(300)
-    if s.since("0.5.7"):
-        s.scheduler("Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)")
-    else:
-        s.scheduler("Watchdog timeout (self.watchdog_timeout=300)")
-    s.wait(5)
-    s.sigquit()
+    killed_by_the_watchdog(s)
     return Ending(confidence=LIKELY)
 
 
