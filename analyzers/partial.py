@@ -93,11 +93,10 @@ def enough(incident: Incident, texts: Iterable[str]) -> bool:
     if any(verdict.contradictions for verdict in verdicts.values()):
         return False
     unsure = _OF_ABSENCE | _OF_STROKES if incident.evidence.narrow else _OF_ABSENCE
-    told = _told_around if incident.evidence.whole else _named
     rest = {
         rid: verdict
         for rid, verdict in verdicts.items()
-        if verdict.cause in unsure or not all(told(attempt) for _, attempt in incident.peers(rid))
+        if verdict.cause in unsure or not all(_told(incident, *peer) for peer in incident.peers(rid))
     }
     return not rest or _followed(incident, rest)
 
@@ -106,7 +105,7 @@ def _followed(incident: Incident, verdicts: Mapping[str, Verdict]) -> bool:
     """Whether so much was read around requests that nothing farther away can change what is said of them."""
     peers = [peer for rid in verdicts for peer in incident.peers(rid)]
     stretches = [each for each in incident.evidence.whole if each.end != 0]
-    if len(stretches) != 1 or not peers:
+    if len(stretches) != 1 or not stretches[0].wide or not peers:
         return False
     stretch = stretches[0]
     if not all(_within(stretch, *peer) for peer in peers):
@@ -184,6 +183,10 @@ def _named(attempt: Attempt) -> bool:
     return attempt.finish is not None or bool(attempt.of(*_ENDS))
 
 
-def _told_around(attempt: Attempt) -> bool:
-    """Whether a line tells its end, be it by its place."""
-    return _named(attempt) or bool(attempt.errors)
+def _told(incident: Incident, scene: Scene, attempt: Attempt) -> bool:
+    """Whether a line tells its end, be it by its place; among few lines only where no other's end is in doubt."""
+    stretches = incident.evidence.whole
+    if _named(attempt) or not attempt.errors or not stretches:
+        return _named(attempt)
+    known = not attempt.guessed and any(_within(each, scene, attempt) for each in stretches)
+    return known or any(each.wide for each in stretches)

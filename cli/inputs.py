@@ -155,8 +155,8 @@ class Request:
                 wanted += sorted(more)
                 evidence = partial.around(self.evidence(report, wanted))
                 incident = self.incident(evidence)
-            narrow = evidence.partial and not evidence.whole
-            if narrow and (inputs.stored or self.very_large) and not partial.enough(incident, ids):
+            worthwhile = evidence.partial and (evidence.whole or inputs.stored or self.very_large)
+            if worthwhile and not partial.enough(incident, ids):
                 evidence = partial.around(self.evidence(report, wanted, wide=True))
                 incident = self.incident(evidence)
             if evidence.partial and not partial.enough(incident, ids):

@@ -95,6 +95,9 @@ OUTSIDE = frozenset(event for event in Event if event.startswith(("gateway.", "p
 CONTEXT = 20_000
 """So many facts of one log, or lines, before and after are what a verdict may rest on, besides those of its server."""
 
+NEAR = CONTEXT // 4
+"""So many of them are looked at first: mostly all who were there at the same time came and went among these."""
+
 RECORDS = frozenset({Event.REQUEST_RECEIVED, Event.REQUEST_RECEIVED_OPENAI, Event.REQUEST_FINISHED})
 """What the request log writes."""
 
@@ -181,11 +184,15 @@ class Source:
 
 
 class Stretch(NamedTuple):
-    """Bytes of a source that were read whole, from its `start` to its `end`; None stands for that of the source."""
+    """Bytes of a source that were read whole, from its `start` to its `end`; None stands for that of the source.
+
+    `wide`: whether they reach as far as a verdict may rest on.
+    """
 
     source: str
     start: int
     end: int | None
+    wide: bool = True
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple
 
 from sglang_lifecycle.parsers import ripgrep
 from sglang_lifecycle.parsers.blocks import Block, blocks
-from sglang_lifecycle.parsers.evidence import CONTEXT
+from sglang_lifecycle.parsers.evidence import CONTEXT, NEAR
 from sglang_lifecycle.parsers.lines import BOM, CAP, Forward, Line, line_start
 from sglang_lifecycle.parsers.needles import STAMP, USUAL, Sought, expressions
 
@@ -36,7 +36,6 @@ _WIDEST = 2 << 20  # bytes to either side that such a window reaches at most
 _STROKE, _FARTHEST = (8.0, 2.0), 64 << 20  # seconds and bytes around an abort, which may have hit others as well
 _WHOLE = 8 << 20  # bytes of a request's life that are read whole
 _LONG = 1 << 20  # bytes of lines that are worth while to be taken in blocks
-_MANY = CONTEXT  # lines to either side that are read whole where a place has to tell whose a line is
 
 _BEGUN = re.compile(
     rb"(?:" + STAMP + rb")?"
@@ -189,7 +188,7 @@ class Selected:
     """The selected lines of a file, as `Forward` gives all of them; `lines` and `bytes` count the whole file.
 
     `wide` asks for more around the named ones than their story needs as a rule; where all of these are the records of
-    arrivals it is read in any case.
+    arrivals, some of it is read in any case.
     """
 
     def __init__(
@@ -276,14 +275,15 @@ class Selected:
         yield from around
         if named and named[-1][0] - named[0][0] <= _FARTHEST and (self._wide or self._only_begun(named)):
             (offset, number), (last, _) = named[0], named[-1]
-            start = min(self._passed(offset, -_STEP), *(span.start for span in around))
-            end = max(self._passed(last, _STEP), *(span.end for span in around))
+            lines = CONTEXT if self._wide else NEAR
+            start = min(self._passed(offset, -_STEP, lines), *(span.start for span in around))
+            end = max(self._passed(last, _STEP, lines), *(span.end for span in around))
             self.stretch = line_start(self._file, start), end
             yield Span(*self.stretch, number - self._newlines(self.stretch[0], offset))
 
-    def _passed(self, offset: int, step: int) -> int:
-        """A place `_MANY` lines before or after another, or a little farther."""
-        at, left = offset, _MANY
+    def _passed(self, offset: int, step: int, lines: int) -> int:
+        """A place so many lines before or after another, or a little farther."""
+        at, left = offset, lines
         for _ in range(_FARTHEST // _STEP):
             to = max(0, min(self._size, at + step))
             left -= self._newlines(min(at, to), max(at, to))

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from sglang_lifecycle.parsers.evidence import CONTEXT, Evidence, Fact, Source, Stretch
+from sglang_lifecycle.parsers.evidence import CONTEXT, NEAR, Evidence, Fact, Source, Stretch
 from sglang_lifecycle.parsers.replacing import replacing
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ _SERVER = (
     "kv.leaked",
 )
 _AROUND = (10.0, 3.0, 1.0)  # seconds around a named request's facts that are read, as far as they are not too many
-_NEAR, _MANY, _EDGE = 100, 2_000, 100  # facts: always read around a named one; too many; at either end
+_BESIDE, _MANY, _EDGE = 100, 2_000, 100  # facts: always read around a named one; too many; at either end
 _STROKE = 30_000  # facts that are too many around one that an abort ended, which may have hit others as well
-_WIDE = CONTEXT  # facts to either side where a place has to tell whose a line is
 _BEGUN = ("request.received", "request.received.openai")  # where all that names a request is of these, it has to
 
 
@@ -184,7 +183,7 @@ def load(path: str | Path, about: Sequence[str] = (), little: bool = False, wide
         sources = [Source(**s) for s in json.loads(metadata["lifecycle.sources"])]
         if part is None:
             return Evidence(found, sources)
-        whole = _stretches(chosen["place"].to_list(), found, part.windows, number) if part.wide else []
+        whole = _stretches(chosen["place"].to_list(), found, part.whole, number, wide)
         return Evidence(found, sources, partial=True, narrow=part.narrow, whole=whole)
     except (pl.exceptions.PolarsError, KeyError, TypeError, ValueError) as problem:
         if isinstance(problem, StoreError):
@@ -193,7 +192,7 @@ def load(path: str | Path, about: Sequence[str] = (), little: bool = False, wide
 
 
 def _stretches(
-    places: Sequence[int], facts: Sequence[Fact], windows: Iterable[tuple[int, int]], number: int
+    places: Sequence[int], facts: Sequence[Fact], windows: Iterable[tuple[int, int]], number: int, wide: bool
 ) -> list[Stretch]:
     """What of the sources lies in windows of places, of which some overlap; `number` facts are in the store."""
     merged: list[tuple[int, int]] = []
@@ -207,21 +206,20 @@ def _stretches(
             inside.setdefault(fact.source, []).append(fact)
         for source, own in inside.items():
             end = None if last == number - 1 else own[-1].offset + own[-1].length
-            found.append(Stretch(source, own[0].offset if first else 0, end))
+            found.append(Stretch(source, own[0].offset if first else 0, end, wide))
     return found
 
 
 class _Part(NamedTuple):
-    """Rows of a store: which, and between which places all of them.
+    """Rows of a store: which, and between which places so many that a line's place among them tells whose it is.
 
     `narrow`: whether less than 10 seconds around what was asked about are among these, where an abort may have hit
     others.
     """
 
     rows: pl.Expr
-    windows: list[tuple[int, int]]
+    whole: list[tuple[int, int]]
     narrow: bool
-    wide: bool
 
 
 def _part(rows: pl.LazyFrame, number: int, about: Sequence[str], wide: bool) -> _Part | None:
@@ -233,23 +231,23 @@ def _part(rows: pl.LazyFrame, number: int, about: Sequence[str], wide: bool) -> 
 
     found = _named(rows, about)
     places = sorted(set(found["about"]))
-    if not 0 < len(places) <= _NEAR or number <= _MANY:
+    if not 0 < len(places) <= _BESIDE or number <= _MANY:
         return None
     named = rows.filter(pl.col("place").is_in(places)).select("event", pl.col("finish_type").cast(pl.String)).collect()
-    wide = wide or named["event"].is_in(_BEGUN).all()
-    if wide and number <= 4 * _WIDE:
+    placed = wide or bool(named["event"].is_in(_BEGUN).all())
+    beside = CONTEXT if wide else NEAR if placed else _BESIDE
+    if placed and number <= 4 * beside:
         return None
-    beside = _WIDE if wide else _NEAR
     windows = [(max(0, place - beside), min(number - 1, place + beside)) for place in places]
-    near = [pl.col("place").is_between(*window) for window in windows]
+    near, whole = [pl.col("place").is_between(*window) for window in windows], windows if placed else []
     ends = (pl.col("place") < _EDGE) | pl.col("place").is_between(number - _EDGE, number - 1)
     times = found["moment"].drop_nulls().unique().to_list()
     most = _STROKE if (named["finish_type"] == "abort").any() else _MANY
     for seconds in _AROUND if times else ():
         around = pl.any_horizontal(*(pl.col("at").is_between(at - seconds, at + seconds) for at in times))
         if rows.filter(around).select(pl.len()).collect().item() <= most:
-            return _Part(pl.any_horizontal(pl.col("server"), ends, *near, around), windows, seconds < _AROUND[0], wide)
-    return _Part(pl.any_horizontal(pl.col("server"), ends, *near), windows, True, wide)
+            return _Part(pl.any_horizontal(pl.col("server"), ends, *near, around), whole, seconds < _AROUND[0])
+    return _Part(pl.any_horizontal(pl.col("server"), ends, *near), whole, narrow=True)
 
 
 def _named(rows: pl.LazyFrame, about: Sequence[str]) -> pl.DataFrame:

@@ -254,7 +254,7 @@ class Log:
         first, last = part.file is self._log.files[0], part.file is self._log.files[-1]
         if selected.stretch is None or (start == 0 < end and not first) or (end == part.file.size and not last):
             return None
-        return Stretch(part.name(None), start, None if end == part.file.size else end)
+        return Stretch(part.name(None), start, None if end == part.file.size else end, self._wide)
 
     def _remark(self, part: _Part, cut: int) -> None:
         """Say what is missing of a file."""

@@ -43,15 +43,21 @@ def test_part_and_whole_agree(scenario: Any, narrow: None) -> None:
 
 
 def wide(logs: Path | str, rid: str) -> Incident:
-    """What is read of a request where the lines that name it do not tell its end."""
+    """What is read of a request where the lines that name it do not tell its end, nor those beside its arrival."""
     return Incident(partial.around(read([str(logs)], about=[rid], wide=True)))
+
+
+def near(logs: Path | str, rid: str) -> Incident:
+    """What is read of it at first."""
+    return Incident(partial.around(read([str(logs)], about=[rid])))
 
 
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> int:
     """So many lines around a request are read, in small logs."""
     number = 300
-    monkeypatch.setattr(selection, "_MANY", number)
+    monkeypatch.setattr(selection, "CONTEXT", number)
+    monkeypatch.setattr(selection, "NEAR", number // 4)
     monkeypatch.setattr(partial, "CONTEXT", number)
     return number
 
@@ -67,13 +73,13 @@ def _silent(attempt: Attempt) -> bool:
 
 
 @pytest.mark.usefixtures("narrow", "many")
-@pytest.mark.parametrize("without", [_placed, _silent])
-def test_what_is_written_around_a_request_is_enough_or_not(scenario: Any, without: Any) -> None:
+@pytest.mark.parametrize(("without", "reach"), [(_placed, near), (_placed, wide), (_silent, wide)])
+def test_what_is_written_around_a_request_is_enough_or_not(scenario: Any, without: Any, reach: Any) -> None:
     """Where no line that names it tells its end."""
     whole = scenario.incident
     asked = [rid for rid, peers in whole.by_rid.items() if ids.searchable(rid) and without(peers[-1][1])]
     for rid in asked[:: max(1, len(asked) // SAMPLED)]:
-        part = wide(scenario.logs, rid)
+        part = reach(scenario.logs, rid)
         if partial.enough(part, [rid]):
             found, wanted = explain(part, rid), explain(whole, rid)
             assert found.model_dump(include=JUDGED) == wanted.model_dump(include=JUDGED), rid
@@ -153,7 +159,7 @@ ENDS: dict[str, tuple[Story, bool]] = {
 def test_the_end_of_its_server_has_to_be_seen(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for size, value in (("SMALLEST", 0), ("_EDGE", 2048), ("_STEP", 1024), ("_WIDEST", 4096), ("_WHOLE", 4096)):
         monkeypatch.setattr(selection, size, value)
-    monkeypatch.setattr(selection, "_MANY", 60)
+    monkeypatch.setattr(selection, "CONTEXT", 60)
     monkeypatch.setattr(partial, "CONTEXT", 60)
     story, seen = ENDS[how]
     log = write(tmp_path / "server.log", story)
@@ -164,6 +170,33 @@ def test_the_end_of_its_server_has_to_be_seen(how: str, tmp_path: Path, monkeypa
         whole = explain(Incident(read([str(log)])), "victim-1")
         assert whole.cause == "scheduler-crash"
         assert explain(part, "victim-1").model_dump(include=JUDGED) == whole.model_dump(include=JUDGED)
+
+
+TOO_LONG = (
+    "[http_server] Error: Requested token count exceeds the model's maximum context length of 8 tokens. You requested "
+    "a total of 9 tokens: 1 tokens from the input messages and 8 tokens for the completion."
+)
+UNTOLD: Story = [*OPEN, (300, f"[{clock(300)}] {TOO_LONG}")]
+BESIDE: dict[str, tuple[Story, bool]] = {
+    "nobody else is in doubt": (UNTOLD, True),
+    "somebody came long before and goes on": (UNTOLD + used("long-000", 100, 303), False),
+    "it may be another's": (used("short-00", 299, 301)[:1] + UNTOLD, False),
+}
+
+
+@pytest.mark.parametrize("how", BESIDE)
+def test_an_error_beside_a_request_is_its_where_no_other_is_in_doubt(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only few lines are looked at first."""
+    for size, value in (("SMALLEST", 0), ("_EDGE", 512), ("_STEP", 256), ("_WIDEST", 512), ("NEAR", 20)):
+        monkeypatch.setattr(selection, size, value)
+    story, seen = BESIDE[how]
+    log = write(tmp_path / "server.log", story + traffic(0, 600))
+    part = near(log, "victim-1")
+    assert part.evidence.whole
+    assert partial.enough(part, ["victim-1"]) is seen
+    assert partial.enough(wide(log, "victim-1"), ["victim-1"])
 
 
 def test_what_no_line_names_needs_what_was_written_around_it(recorded: Any, narrow: None) -> None:
@@ -246,7 +279,7 @@ NEEDS_ALL = {
 
 def test_whom_a_stroke_may_have_hit_is_among_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many lines a busy server writes in the seconds around it."""
-    for size, value in (("SMALLEST", 0), ("_EDGE", 512), ("_STEP", 256), ("_MANY", 1), ("_WIDEST", 512)):
+    for size, value in (("SMALLEST", 0), ("_EDGE", 512), ("_STEP", 256), ("CONTEXT", 1), ("_WIDEST", 512)):
         monkeypatch.setattr(selection, size, value)
     others = [line for n in range(1, 9) for line in used(f"other-{n}", 300, 401 + n % 2, ABORTED)]
     log = write(tmp_path / "server.log", used("victim-1", 300, 400, ABORTED) + others + traffic(0, 600))
@@ -268,7 +301,7 @@ def test_what_is_far_away_still_counts(
     for size, value in (("SMALLEST", 0), ("_EDGE", 2048), ("_STEP", 1024), ("_WIDEST", 4096), ("_WHOLE", 4096)):
         monkeypatch.setattr(selection, size, value)
     monkeypatch.setattr(selection, "_RANGE", 16 << 10)
-    monkeypatch.setattr(selection, "_MANY", 12)
+    monkeypatch.setattr(selection, "CONTEXT", 12)
     monkeypatch.setattr(partial, "CONTEXT", 12)
     if not installed:
         monkeypatch.setattr("shutil.which", lambda _: None)
@@ -305,7 +338,7 @@ def test_nobody_unseen_has_outlived_a_stroke(how: str, tmp_path: Path, monkeypat
     """Who came before all that was read, and went on after it, does not show but in what batch lines count."""
     for size, value in (("SMALLEST", 0), ("_EDGE", 2048), ("_STEP", 1024), ("_WIDEST", 4096), ("_WHOLE", 4096)):
         monkeypatch.setattr(selection, size, value)
-    monkeypatch.setattr(selection, "_MANY", 60)
+    monkeypatch.setattr(selection, "CONTEXT", 60)
     monkeypatch.setattr(partial, "CONTEXT", 60)
     story, seen = OUTLIVED[how]
     log = write(tmp_path / "server.log", story)
@@ -322,7 +355,7 @@ def test_nobody_unseen_has_outlived_a_stroke(how: str, tmp_path: Path, monkeypat
 def test_a_store_says_no_more_than_the_log(
     name: str, around: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for size, value in (("_MANY", 60), ("_NEAR", 10), ("_WIDE", 20)):
+    for size, value in (("_MANY", 60), ("_BESIDE", 10), ("CONTEXT", 20), ("NEAR", 10)):
         monkeypatch.setattr(store, size, value)
     rid, story = FAR[name]
     evidence = read([str(write(tmp_path / "server.log", story + traffic(0, 300)))])
@@ -338,7 +371,7 @@ def test_a_store_says_no_more_than_the_log(
 def test_a_store_shows_the_end_of_a_server_as_its_log_does(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for size, value in (("_MANY", 60), ("_NEAR", 10), ("_WIDE", 60)):
+    for size, value in (("_MANY", 60), ("_BESIDE", 10), ("CONTEXT", 60)):
         monkeypatch.setattr(store, size, value)
     monkeypatch.setattr(partial, "CONTEXT", 60)
     story, seen = ENDS[how]
@@ -382,7 +415,7 @@ def test_a_whole_id_of_a_gateway_goes_before_the_beginning_of_a_rid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "_MANY", 60)
-    monkeypatch.setattr(store, "_NEAR", 5)
+    monkeypatch.setattr(store, "_BESIDE", 5)
     headed = [
         (at, text.replace("stream=False)", "stream=False), headers={'x-request-id': 'job-4000'}"))
         for at, text in used("behind-it", 100, 101, ABORTED)

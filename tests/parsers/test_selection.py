@@ -117,7 +117,7 @@ def test_lines_keep_their_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     """Whatever is left out, a line has the number and the offset that it has in the file."""
     for name in ("SMALLEST", "_EDGE", "_WIDEST", "_STEP"):
         monkeypatch.setattr(selection, name, 512)
-    monkeypatch.setattr(selection, "_MANY", 40)
+    monkeypatch.setattr(selection, "NEAR", 40)
     path = tmp_path / "server.log"
     line = STAMP + b"Receive: obj=GenerateReqInput(rid='%06d')\n"
     path.write_bytes(b"".join(line % number for number in range(2000)) + STAMP + b"SIGTERM received. signum=15\n")

@@ -73,7 +73,7 @@ def test_what_a_place_tells_is_not_looked_for_everywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No line names who was refused: what lies around is read at once, and not all of the store."""
-    for size, value in (("_MANY", 20), ("_NEAR", 5), ("_WIDE", 30)):
+    for size, value in (("_MANY", 20), ("_BESIDE", 5), ("CONTEXT", 30), ("NEAR", 30)):
         monkeypatch.setattr(store, size, value)
     logs, kept = ROOT / "0.5.23/s08_validation/logs", tmp_path / "incident.parquet"
     assert main(["ingest", str(logs), "-o", str(kept)]) == 0
