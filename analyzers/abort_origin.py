@@ -315,7 +315,8 @@ def _of_all(stroke: Stroke) -> bool:
 @per_stroke
 def _unexplained(stroke: Stroke) -> Stroke:
     """Those of a stroke that nothing but a call explains."""
-    return Stroke(stroke.scene, [a for a in stroke if not _explained(stroke.scene, a)])
+    members = [a for a in stroke if not _explained(stroke.scene, a)]
+    return Stroke(stroke.scene, members) if len(members) < len(stroke) else stroke
 
 
 @per_stroke

@@ -404,3 +404,16 @@ def once(question: Callable[[_Asked], _Answer]) -> Callable[[_Asked], _Answer]:
 
 
 per_scene = once
+
+
+def per_attempt(question: Callable[[Scene, Attempt], _Answer]) -> Callable[[Scene, Attempt], _Answer]:
+    """Answer a question once for each attempt of a scene that it is asked about."""
+
+    def answer(scene: Scene, attempt: Attempt) -> _Answer:
+        known: dict[Attempt, _Answer] = scene.memo.setdefault(answer, {})
+        if attempt not in known:
+            known[attempt] = question(scene, attempt)
+        return known[attempt]
+
+    answer.__doc__ = question.__doc__
+    return answer

@@ -15,7 +15,7 @@ from typing import Any
 from sglang_lifecycle.analyzers.accounting import chunk, taking
 from sglang_lifecycle.analyzers.attempts import Attempt
 from sglang_lifecycle.analyzers.behaviours import ABORT_MEETS_CHUNKS
-from sglang_lifecycle.analyzers.scene import CALL_BEFORE, Call, Scene, group, once, per_scene
+from sglang_lifecycle.analyzers.scene import CALL_BEFORE, Call, Scene, group, once, per_attempt, per_scene
 from sglang_lifecycle.analyzers.texts import RUNNING_ABORTS
 
 TOGETHER = 1.5
@@ -126,17 +126,27 @@ def survivors(stroke: Stroke, call: Call | None = None) -> list[Attempt]:
 
 @per_stroke
 def _survivors(stroke: Stroke) -> list[Attempt]:
-    inside = set(map(id, stroke))
-    return [
-        a
-        for a in (stroke.scene.alive_at(stroke.fell) if inside else ())
-        if id(a) not in inside
-        and stroke.scene.cut_order(a) > stroke.last
-        and a.finish is not None
-        and a.finish.finish_type is not None  # else its line is cut, and how it ended not known
-        and not (_aborted(stroke.scene, a) and _of_the_stroke(stroke, a))
-        and not a.synthetic
-    ]
+    scene, last, found = stroke.scene, stroke.last, []
+    calls = scene.call_orders.get("abort", [])
+    end, call = stroke.ends[-1] if stroke.ends else 0.0, next(iter(calls[bisect.bisect_right(calls, last) :]), last)
+    for attempt in scene.alive_at(stroke.fell) if stroke.members else ():
+        place, soonest = _end(scene, attempt)
+        if place > last:
+            far = soonest is None or (soonest - end > TOGETHER + 1 and place > call > last)
+            if far or not _of_the_stroke(stroke, attempt):
+                found.append(attempt)
+    return found
+
+
+@per_attempt
+def _end(scene: Scene, attempt: Attempt) -> tuple[int, float | None]:
+    """The place of an attempt's end, -1 where it is not known; where an abort ended it, the earliest time of that.
+
+    How it ended is not known either where its line is cut. The time is in UTC epoch seconds.
+    """
+    if attempt.finish is None or attempt.finish.finish_type is None or attempt.synthetic:
+        return -1, None
+    return scene.cut_order(attempt), min([cut_at(attempt), *attempt.ends]) if _aborted(scene, attempt) else None
 
 
 def _of_the_stroke(stroke: Stroke, attempt: Attempt) -> bool:
@@ -172,9 +182,15 @@ def surely_met(scene: Scene, attempt: Attempt, call: Call) -> bool:
     It had to have reached the scheduler; and up to 0.5.13 an abort is lost on a prompt that is read in chunks (later
     `managers/scheduler.py:process_pending_chunked_abort` sees to it).
     """
-    came = attempt.received_at
-    there = came is None or call.at is None or call.at + (call.fact.at_error or 0.0) - came > _REACHES
-    return there and (scene.release.has(ABORT_MEETS_CHUNKS) or not in_chunks(scene, attempt))
+    came, whole = _arrival(scene, attempt)
+    at = call.fact.at
+    return whole and (came is None or at is None or at + (call.fact.at_error or 0.0) - came > _REACHES)
+
+
+@per_attempt
+def _arrival(scene: Scene, attempt: Attempt) -> tuple[float | None, bool]:
+    """When an attempt came, UTC epoch seconds, and whether an abort can't be lost on its prompt."""
+    return attempt.received_at, scene.release.has(ABORT_MEETS_CHUNKS) or not in_chunks(scene, attempt)
 
 
 def in_chunks(scene: Scene, attempt: Attempt) -> bool:

@@ -345,7 +345,7 @@ def test_who_has_no_end_is_explained_without_holding_the_log(
     log = str(write(tmp_path / "server.log", [*traffic(0, 300), *lost]))
     for size, value in (("SMALLEST", 0), ("_EDGE", 2048), ("_STEP", 1024), ("_WIDEST", 4096), ("_WHOLE", 4096)):
         monkeypatch.setattr(selection, size, value)
-    monkeypatch.setattr(selection, "_MANY", 12)
+    monkeypatch.setattr(selection, "CONTEXT", 12)
     monkeypatch.setattr(partial, "CONTEXT", 12)
     read_whole: list[tuple[str, ...]] = []
     original = inputs.Request.evidence
