@@ -345,14 +345,15 @@ def test_who_has_no_end_is_explained_without_holding_the_log(
     log = str(write(tmp_path / "server.log", [*traffic(0, 300), *lost]))
     for size, value in (("SMALLEST", 0), ("_EDGE", 2048), ("_STEP", 1024), ("_WIDEST", 4096), ("_WHOLE", 4096)):
         monkeypatch.setattr(selection, size, value)
-    monkeypatch.setattr(selection, "CONTEXT", 12)
-    monkeypatch.setattr(partial, "CONTEXT", 12)
-    read_whole: list[tuple[str, ...]] = []
+    for module, name, value in ((selection, "CONTEXT", 12), (partial, "CONTEXT", 12), (selection, "NEAR", 4)):
+        monkeypatch.setattr(module, name, value)
+    read_whole: list[bool] = []
     original = inputs.Request.evidence
 
-    def watched(question: inputs.Request, *arguments: Any, **options: Any) -> Evidence:
-        read_whole.append(arguments)
-        return original(question, *arguments, **options)
+    def watched(question: inputs.Request, report: Any, about: Any = (), **options: Any) -> Evidence:
+        if not about:
+            read_whole.append(True)
+        return original(question, report, about, **options)
 
     monkeypatch.setattr(inputs.Request, "evidence", watched)
     assert main(["explain", "lost-1", log, "--json"]) == 0
