@@ -72,7 +72,7 @@ def around(evidence: Evidence) -> Evidence:
     facts = []
     for fact in evidence.facts:
         close = stretches.get(fact.source)
-        if close is None or not routine(fact) or any(_holds(each, fact) for each in close):
+        if close is None or any(_holds(each, fact) for each in close) or not routine(fact):
             facts.append(fact)
         elif (told := witness(fact)) is not None:
             facts.append(told)

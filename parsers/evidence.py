@@ -218,9 +218,9 @@ class Evidence:
 
     def __reduce__(self) -> tuple[Callable[..., Evidence], tuple[Any, ...]]:
         """To another process its facts go as columns: one by one they take several times as long."""
-        columns = list(zip(*map(_values, self.facts), strict=True))
+        columns = [list(map(value, self.facts)) for value in map(attrgetter, Fact.__slots__)]
         return _of_columns, (columns, self.sources, self.failed, self.partial, self.narrow, self.whole)
 
 
 def _of_columns(columns: Sequence[Sequence[Any]], *others: Any) -> Evidence:
-    return Evidence(list(map(Fact, *columns)) if columns else [], *others)
+    return Evidence(list(map(Fact, *columns)), *others)

@@ -6,7 +6,7 @@ the struct column `detail`. Nothing is lost on the way: `facts(frame(evidence))`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import polars as pl
@@ -130,7 +130,7 @@ def _text(name: str) -> str:
 
 def facts(table: pl.DataFrame) -> Iterator[Fact]:
     """The facts of an evidence table, in its order; of the keys of `detail` some may be missing."""
-    events = [_EVENTS[text] for text in table["event"].cast(_TEXT)]
+    events = [_EVENTS[text] for text in table["event"].cast(_TEXT).to_list()]
     rest = [table[name].to_list() for name in COLUMNS if name not in ("event", "detail")]
     return map(Fact, events, *rest, _details(table["detail"]))  # COLUMNS has the order of a fact's fields
 
@@ -144,11 +144,12 @@ def _details(column: pl.Series) -> list[dict[str, Any]]:
     parts = column.struct.unnest()
     for key, missing in parts.null_count().row(0, named=True).items():
         if missing < len(parts):
-            for detail, value in zip(found, parts[key].to_list(), strict=True):
+            values = parts[key].to_list()
+            if key in _PLAIN:
+                values = [None if value is None else _PLAIN[key](value) for value in values]
+            for detail, value in zip(found, values, strict=True):
                 if value is not None:
                     detail[key] = value
-    for detail in found:
-        _unpack(detail)
     return found
 
 
@@ -171,13 +172,12 @@ def _packed(detail: dict[str, Any]) -> dict[str, Any]:
     return packed
 
 
-def _unpack(detail: dict[str, Any]) -> None:
-    if "args" in detail:
-        detail["args"] = {a["name"]: _untyped(a["value"]) for a in detail["args"]}
-    if "fields" in detail:
-        detail["fields"] = tuple(detail["fields"])
-    if detail.get("kind", "").isdigit():
-        detail["kind"] = int(detail["kind"])
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "args": lambda items: {each["name"]: _untyped(each["value"]) for each in items},
+    "fields": tuple,
+    "kind": lambda text: int(text) if text.isdigit() else text,
+}
+"""How the values of a key become what they were, where they are kept as something else."""
 
 
 def _typed(value: Any) -> str:
