@@ -312,11 +312,17 @@ def _of_all(stroke: Stroke) -> bool:
     return not all(any(a.order < call.order and surely_met(stroke.scene, a, call) for a in alive) for call in others)
 
 
-@per_stroke
 def _unexplained(stroke: Stroke) -> Stroke:
     """Those of a stroke that nothing but a call explains."""
+    part = _part(stroke)
+    return part if part is not None else stroke
+
+
+@per_stroke
+def _part(stroke: Stroke) -> Stroke | None:
+    """The same; None where it is all of them: a stroke that remembered itself would stay with all of its scene."""
     members = [a for a in stroke if not _explained(stroke.scene, a)]
-    return Stroke(stroke.scene, members) if len(members) < len(stroke) else stroke
+    return Stroke(stroke.scene, members) if len(members) < len(stroke) else None
 
 
 @per_stroke

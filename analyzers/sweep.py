@@ -111,6 +111,7 @@ class Sweep:
     def finish(self) -> list[ServerEvent]:
         """The log has ended: the rest of the rows is given. Returns what happened to the server."""
         self._judge(None)
+        self._facts = []  # who looks for garbage after this would look through them
         for found, mentioned in self._left.values():
             self._settle(found, mentioned)
         before = self._given.among(self._mentioned)  # what a list says of them long after their end is not their story

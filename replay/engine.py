@@ -182,7 +182,7 @@ class Engine:
         try:
             yield outcome
         except SchedulerCrash as crash:
-            outcome.crash = crash
+            outcome.crash = crash.with_traceback(None)  # its frames hold all that was asked
         outcome.logs = self._journal.ordered_logs()
 
     def _reap(self) -> None:

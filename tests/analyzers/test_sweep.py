@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from weakref import ReferenceType, ref
 
 import polars as pl
 import pytest
@@ -19,11 +20,13 @@ from sglang_lifecycle.analyzers.audit import audit as audited
 from sglang_lifecycle.analyzers.explain import explain
 from sglang_lifecycle.analyzers.incident import Incident
 from sglang_lifecycle.analyzers.listing import RequestRow
+from sglang_lifecycle.analyzers.scene import Scene
 from sglang_lifecycle.cli import inputs
 from sglang_lifecycle.cli.app import main
 from sglang_lifecycle.cli.errors import ExitCode
 from sglang_lifecycle.parsers import ranges, selection, store
 from sglang_lifecycle.parsers.evidence import Event, Evidence, Fact
+from sglang_lifecycle.parsers.garbage import uncollected
 from sglang_lifecycle.parsers.log import read, stream
 
 
@@ -46,6 +49,24 @@ def test_rows_and_events_are_those_of_an_audit(all_recorded: list[Any], narrow: 
         assert len(rows) == len(wanted), scenario
         assert {row.rid: row for row in rows} == wanted, scenario
         assert [each.summary for each in events] == [each.summary for each in scenario.audit.server_events], scenario
+
+
+def test_what_was_judged_goes_at_once(all_recorded: list[Any], narrow: None) -> None:
+    """Garbage is not looked for meanwhile: whatever referred to itself would stay to the end."""
+    made: list[ReferenceType[Scene]] = []
+
+    def incident(evidence: Evidence) -> Incident:
+        found = Incident(evidence)
+        made.extend(map(ref, found.scenes))
+        return found
+
+    with uncollected():
+        for scenario in all_recorded:
+            swept = sweep.Sweep(lambda _: None, incident)
+            swept.take(scenario.evidence.facts)
+            swept.finish()
+            assert not any(scene() for scene in made), scenario
+    assert len(made) > 100
 
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
