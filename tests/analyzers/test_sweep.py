@@ -66,7 +66,7 @@ def test_what_was_judged_goes_at_once(all_recorded: list[Any], narrow: None) -> 
             swept.take(scenario.evidence.facts)
             swept.finish()
             assert not any(scene() for scene in made), scenario
-    assert len(made) > 100
+    assert len(made) >= len(all_recorded)
 
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
